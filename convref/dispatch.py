@@ -70,8 +70,7 @@ class Plan:
     def _recorded(self, *operands: Any) -> tuple[Any, ...]:
         """Return the results, which the integration of the arrays' library computes."""
         integration = importlib.import_module(RECORDERS[self.kind])
-        found: tuple[Any, ...] = integration.recorded(self.requested, self.call, *operands)
-        return found
+        return integration.recorded(self.requested, self.call, *operands)
 
     def bound(self) -> Callable[..., tuple[Any, ...]]:
         """Return the function of the operands that computes the call, with everything else decided.
@@ -110,8 +109,7 @@ class Plan:
 
     def _check_memory(self) -> None:
         if self._lacks_memory:
-            where = f"{self.call.op}.{self.call.pass_}"
-            raise invalid(where, self._lacks_memory, self.call)
+            raise invalid(self.call.where, self._lacks_memory, self.call)
 
     def __str__(self) -> str:
         rows = (
@@ -164,10 +162,10 @@ def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
         raise invalid("plan", what)
     if not isinstance(backend, str):
         what = f"backend is {shorten(repr(backend))}, needs a name"
-        raise invalid(f"{call.op}.{call.pass_}", what)
+        raise invalid(call.where, what)
     if not isinstance(kind, str):
         what = f"kind is {shorten(repr(kind))}, needs the name of a kind of array"
-        raise invalid(f"{call.op}.{call.pass_}", what)
+        raise invalid(call.where, what)
     found = _plan(call, backend, kind)
     same = found.call is call or repr(found.call) == repr(call)  # 0.0 equals -0.0
     return found if same else replace(found, call=call)
@@ -197,10 +195,9 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
         )
         chosen = found if take else chosen
     if chosen is None:
-        where = f"{call.op}.{call.pass_}"
         nothing = f"no backend for {kind} on {call.specs[0].device}"
         reasons = "; ".join(f"{c.name}: {c.reason}" for c in candidates) or nothing
-        raise UnsupportedError(message(where, reasons, call))
+        raise UnsupportedError(message(call.where, reasons, call))
     return Plan(call, chosen, tuple(candidates), kind, backend)
 
 
@@ -255,7 +252,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     """
     if not isinstance(call, Call):
         choose(call, backend, "numpy")  # raises
-    where = f"{call.op}.{call.pass_}"
+    where = call.where
     if len(operands) != len(call.roles):
         raise invalid(where, f"got {len(operands)} operands, needs {len(call.roles)}", call)
     found = [

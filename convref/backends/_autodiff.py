@@ -81,10 +81,7 @@ class Autodiff:
         arrays = zip(call.roles, contiguous(call, operands))
         given = {role: None if a is None else self.tensor(a) for role, a in arrays}
         found = self.derive(forward, call, given)
-        return tuple(
-            self._result(role, found[role]) if role in call.wanted else None
-            for role in call.signature.results
-        )
+        return call.results(lambda role: self._result(role, found[role]))
 
     def derive(self, forward: Callable[..., Tensors], call: Call, given: Tensors) -> Tensors:
         """Return the wanted results of a call as tensors by role, perhaps with others.

@@ -3,8 +3,10 @@
 `str` writes either as one shell word, the line; `convref.case.parse` reads it back.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from .. import dtypes
 from ..errors import choices, invalid, shorten
@@ -64,7 +66,7 @@ class Call:
     math: str = "ieee"
 
     def __post_init__(self) -> None:
-        where = f"{self.op}.{self.pass_}"
+        where = self.where
         if where not in _NAMES:
             known = ", ".join(passes(str(self.op))) or choices(self.op, FAMILY)
             raise invalid("call", f"pass is {shorten(where)}, needs one of {known}")
@@ -129,7 +131,7 @@ class Call:
         if not self.is_present(role):
             return Spec(spec.dtype, device=spec.device)
         letters = axis_letters(self.problem, role)
-        where = f"{self.op}.{self.pass_}"
+        where = self.where
         if spec.order and sorted(spec.order) != sorted(letters):
             what = f"order of {role} is {spec.order!r}, needs a permutation of {letters}"
             raise invalid(where, what)
@@ -146,6 +148,11 @@ class Call:
             step=tuple(sorted(spec.step, key=lambda item: letters.index(item[0]))),
             expand="".join(sorted(spec.expand, key=letters.index)),
         )
+
+    @property
+    def where(self) -> str:
+        """Return OP.PASS, with which messages on the call begin."""
+        return f"{self.op}.{self.pass_}"
 
     @property
     def signature(self) -> Signature:
@@ -193,6 +200,11 @@ class Call:
         """Return the result roles that are computed, in order."""
         results = self.signature.results
         return tuple(r for r, on in zip(results, self.mask or (True,) * len(results)) if on)
+
+    def results(self, of: Callable[[str], Any]) -> tuple[Any, ...]:
+        """Return the results in order: `of` each role that is wanted, else None."""
+        wanted = self.wanted
+        return tuple(of(role) if role in wanted else None for role in self.signature.results)
 
     @property
     def dtype(self) -> str:
@@ -301,7 +313,7 @@ class Case:
     def __post_init__(self) -> None:
         if not isinstance(self.call, Call):
             raise invalid("case", f"call is a {type(self.call).__name__}, needs a Call")
-        where = f"{self.call.op}.{self.call.pass_}"
+        where = self.call.where
         one_of(where, "fill", self.fill, FILLS)
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise invalid(where, f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)")

@@ -69,8 +69,7 @@ def check_operand(call: Call, role: str, fact: Facts | None, like: Facts | None 
     elif fact is not None:
         problem = _mismatch(call, role, fact, like)
     if problem is not None:
-        where = f"{call.op}.{call.pass_}"
-        raise invalid(where, f"{argument(role)} {problem}", call)
+        raise invalid(call.where, f"{argument(role)} {problem}", call)
 
 
 def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | None:
@@ -96,7 +95,7 @@ def check_operands(call: Call, operands: Sequence[Any], where: str = "") -> None
     `where` begins messages on arrays of unknown libraries; by default it is the pass.
     """
     for role, array in zip(call.roles, operands, strict=True):
-        place = where or f"{call.op}.{call.pass_}"
+        place = where or call.where
         check_operand(call, role, None if array is None else facts(place, argument(role), array))
 
 
@@ -117,7 +116,7 @@ def check_positions(call: Call, role: str, array: Any) -> None:
             thing = {"target": "a class", "boxes": "an image"}.get(role, "a position")
             needs = f"needs {thing} from 0 to {count - 1}" + (f" or {other}" if other else "")
             what = f"{argument(role)} holds {wrong[0]}, {needs}"
-            raise invalid(f"{call.op}.{call.pass_}", what, call)
+            raise invalid(call.where, what, call)
 
 
 def check_objects(call: Call, operands: Sequence[Any]) -> None:
@@ -128,7 +127,7 @@ def check_objects(call: Call, operands: Sequence[Any]) -> None:
             if all(isinstance(value, Real) for value in array.flat):
                 continue
             what = f"{argument(role)} holds a complex number: {reason}"
-            raise invalid(f"{call.op}.{call.pass_}", what, call)
+            raise invalid(call.where, what, call)
 
 
 def size_letters(problem: Problem, role: str) -> Sequence[str]:

@@ -83,7 +83,7 @@ def _check(call: Call, operands: Sequence[Array | None]) -> None:
     if not isinstance(call, Call):
         what = f"call is a {type(call).__name__}, needs a Call, as parse(line).call is"
         raise invalid("judge", what)
-    where = f"judge {call.op}.{call.pass_}"
+    where = f"judge {call.where}"
     if not isinstance(operands, Sequence) or len(operands) != len(call.roles):
         needs = f"needs {len(call.roles)}: {', '.join(call.roles)}"
         raise invalid(where, f"operands is {shorten(repr(operands))}, {needs}", call)

@@ -8,18 +8,22 @@ from .. import dtypes
 from ..case import Call
 from ..errors import invalid
 from ..ops import OWN_TYPE, TERMS
-from . import _norm_errors, _sample_errors, _softmax_errors
-from . import activation as _activation
-from . import conv as _conv
-from . import norm as _norm
-from . import pool as _pool
-from . import prelu as _prelu
-from . import quantized as _quantized
-from . import resize as _resize
-from . import sample as _sample
-from . import scaling as _scaling
-from . import softmax as _softmax
-from . import unfold as _unfold
+from . import (
+    _norm_errors,
+    _sample_errors,
+    _softmax_errors,
+    activation,
+    conv,
+    norm,
+    pool,
+    prelu,
+    quantized,
+    resize,
+    sample,
+    scaling,
+    softmax,
+    unfold,
+)
 from ._resize_errors import displacement, magnitude, position_error, reached
 from ._windows import Array, Results, first_reads
 
@@ -37,32 +41,23 @@ __all__ = [
 ]
 
 
+MODULES = (activation, conv, norm, pool, prelu, quantized, resize, sample, scaling, softmax, unfold)
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
 FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
-    **_conv.FORMULAS,
-    **_quantized.FORMULAS,
-    **_unfold.FORMULAS,
-    **_pool.FORMULAS,
-    **_resize.FORMULAS,
-    **_sample.FORMULAS,
-    **_norm.FORMULAS,
-    **_activation.FORMULAS,
-    **_prelu.FORMULAS,
-    **_softmax.FORMULAS,
-    **_scaling.FORMULAS,
+    key: formula for module in MODULES for key, formula in module.FORMULAS.items()
 }
 
 
 # For results whose terms the formula on absolute values does not bound.
 MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
-    **_pool.MAGNITUDES,
-    **dict.fromkeys(_resize.FORMULAS, magnitude),
-    **dict.fromkeys(_sample.FORMULAS, _sample_errors.magnitudes),
+    **pool.MAGNITUDES,
+    **dict.fromkeys(resize.FORMULAS, magnitude),
+    **dict.fromkeys(sample.FORMULAS, _sample_errors.magnitudes),
     **_norm_errors.MAGNITUDES,
-    **_activation.MAGNITUDES,
-    **_prelu.MAGNITUDES,
+    **activation.MAGNITUDES,
+    **prelu.MAGNITUDES,
     **_softmax_errors.MAGNITUDES,
-    **_scaling.MAGNITUDES,
+    **scaling.MAGNITUDES,
 }
 
 
@@ -104,8 +99,7 @@ def evaluate(
         except (ArithmeticError, TypeError) as error:
             if wide.kind != "O":
                 raise
-            where = f"{call.op}.{call.pass_}"
-            raise invalid(where, f"objects without a result: {error}", call) from None
+            raise invalid(call.where, f"objects without a result: {error}", call) from None
     return tuple(
         r if r is None or role in OWN_TYPE else dtypes.rounded(r, out or call.dtype_of(role))
         for role, r in zip(call.signature.results, results, strict=True)
@@ -128,8 +122,8 @@ def selectors(call: Call) -> set[str]:
 
 # For results whose weights depend on positions that a library may round.
 DISPLACEMENTS: dict[tuple[str, str], Callable[..., Results]] = {
-    **dict.fromkeys(_resize.FORMULAS, displacement),
-    **dict.fromkeys(_sample.FORMULAS, _sample_errors.displacement),
+    **dict.fromkeys(resize.FORMULAS, displacement),
+    **dict.fromkeys(sample.FORMULAS, _sample_errors.displacement),
 }
 
 

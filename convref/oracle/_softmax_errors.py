@@ -45,7 +45,7 @@ def softmax_magnitudes(call: Call, *operands: Array) -> Results:
     }
     if call.pass_ == "double_backward":
         found["dx"] = 4 * s * _plus_mean(s, _plus_mean(s, v, dim) * _plus_mean(s, g, dim), dim)
-    return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
+    return call.results(lambda role: found[role])
 
 
 _FACTORS = (("ddx", "x_dot"), ("dy", ""))  # the operands that are v and g of a pass
@@ -63,7 +63,7 @@ def log_softmax_magnitudes(call: Call, *operands: Array) -> Results:
     found = {"y": log, "dx": g + s * total, "y_dot": moved, "ddy": moved}
     if call.pass_ == "double_backward":
         found["dx"] = 2 * total * s * moved
-    return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
+    return call.results(lambda role: found[role])
 
 
 Size = Callable[[Array], Array]
@@ -104,7 +104,7 @@ def nll_loss_magnitudes(call: Call, *operands: Array) -> Results:
             return np.where(q > 0, spread(q), 0.0)
         return collected(np.where(q > 0, q * np.abs(given[sources[role]]), 0.0))
 
-    return tuple(size(r) if r in call.wanted else None for r in call.signature.results)
+    return call.results(size)
 
 
 def cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
@@ -125,7 +125,7 @@ def cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
     }
     if call.pass_ == "double_backward":
         sizes["dx"] = lambda: spread(4 * total * s * _plus_mean(s, v, 1))
-    return tuple(sizes[r]() if r in call.wanted else None for r in call.signature.results)
+    return call.results(lambda role: sizes[role]())
 
 
 def soft_cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
@@ -163,7 +163,7 @@ def soft_cross_entropy_magnitudes(call: Call, *operands: Array) -> Results:
         total = q.sum(axis=1, keepdims=True)
         sizes["dx"] = lambda: spread(4 * total * s * means + slope(factor * u))
         sizes["dp"] = lambda: spread(2 * factor * means)
-    return tuple(sizes[r]() if r in call.wanted else None for r in call.signature.results)
+    return call.results(lambda role: sizes[role]())
 
 
 _DIRECTIONS = (("ddx", "x_dot"), ("ddp", "p_dot"))  # of x and of p

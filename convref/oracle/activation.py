@@ -421,9 +421,7 @@ def pointwise_magnitudes(call: Call, *operands: Array) -> Results:
         return in_blocks(partial(of_block, order), x, *(given[name] for name in factors))
 
     rows = _FACTORS[call.pass_]
-    return tuple(
-        magnitude(*rows[role]) if role in call.wanted else None for role in call.signature.results
-    )
+    return call.results(lambda role: magnitude(*rows[role]))
 
 
 # By pass and result: which derivative of the function, and its factors.

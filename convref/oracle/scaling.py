@@ -110,11 +110,7 @@ def _results(at: Slopes, given: dict[str, Array], problem: Problem) -> dict[str,
 
 
 def _in_place(call: Call, found: dict[str, Array]) -> Results:
-    dim = call.problem.dim
-    return tuple(
-        np.moveaxis(found[role], -1, dim).copy() if role in call.wanted else None
-        for role in call.signature.results
-    )
+    return call.results(lambda role: np.moveaxis(found[role], -1, call.problem.dim).copy())
 
 
 def formula(call: Call, *operands: Array) -> Results:

@@ -58,7 +58,7 @@ class MojoBackend:
         if call.op not in FAMILIES:
             return f"no {call.op} kernel"
         if call.op in norm.OPS and call.pass_ not in norm.PASSES:
-            return f"no {call.op}.{call.pass_} kernel"
+            return f"no {call.where} kernel"
         return unsupported(call, "cpu") or build.missing()
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
@@ -162,8 +162,8 @@ def checked(call: Call, role: str, operand: Any, need: ArraySpec | None) -> Arra
     fits = array is not None and need is not None and array.shape == need.shape
     if fits and array.dtype == need.dtype and array.flags.aligned:  # strides are whole elements
         return array
-    where = f"{call.op}.{call.pass_}"
-    check_operand(call, role, None if array is None else facts(where, argument(role), array))
+    found = None if array is None else facts(call.where, argument(role), array)
+    check_operand(call, role, found)
     assert array is not None
     assert need is not None
     return array.astype(need.dtype, order="C")

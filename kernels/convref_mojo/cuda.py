@@ -49,7 +49,7 @@ class GpuBackend:
 
     def supports(self, call: Call) -> str | None:
         if call.op != "conv" and call.op not in OPS:
-            return f"no {call.op}.{call.pass_} kernel for the GPU"
+            return f"no {call.where} kernel for the GPU"
         if (reason := unsupported(call, self.runner.device)) is not None:
             return reason
         if max(prod(call.problem.shape(role)) for role in (*call.roles, *call.wanted)) >= OFFSETS:
@@ -196,7 +196,7 @@ class CudaRunner:
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
         """Return the operand, checked; kernels take any strides."""
-        check_operand(call, role, facts(f"{call.op}.{call.pass_}", role, operand))
+        check_operand(call, role, facts(call.where, role, operand))
         return operand.detach()
 
     def empty(self, call: Call, role: str, given: dict[str, Any]) -> Any:

@@ -135,7 +135,7 @@ class TritonBackend:
         The first choice whose name begins with `kernel` is used instead of the default.
         """
         if reason := refusal(call, arch):
-            raise UnsupportedError(message(f"{call.op}.{call.pass_}", reason, call))
+            raise UnsupportedError(message(call.where, reason, call))
         there = replace(call, specs=tuple(replace(s, device="cuda") for s in call.specs))
         known = {str(choice): choice for choice in offered(there, operands(there), arch)}
         taken = next((known[name] for name in known if kernel and name.startswith(kernel)), None)

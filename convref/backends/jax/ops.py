@@ -144,7 +144,7 @@ def run(call: Call, rules: bool, *operands: Any) -> tuple[Any, ...]:
     if rules and call.op == "max_pool":
         return _MAX_POOL[call.pass_](call, given)
     found = _LIBRARY.derive(lambda problem, **at: OPS[call.op](call, at), call, given)
-    return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
+    return call.results(lambda role: found[role])
 
 
 def _maxima(call: Call, x: Any) -> tuple[Any, Any]:

@@ -27,7 +27,7 @@ def supports(call: Call, rules: bool) -> str | None:
     copies = call.pass_ == "fprop" and TERMS[call.op, "fprop", "y"].kind == "copy"
     known = (*REAL, *_INTEGERS) if copies else REAL
     if call.dtype not in known:
-        return f"ATen has no {call.op}.{call.pass_} kernel for {call.dtype}"
+        return f"ATen has no {call.where} kernel for {call.dtype}"
     if call.op == "hardsigmoid" and call.pass_ == "double_backward":
         return "ATen has no derivative of hardsigmoid_backward"
     if call.op == "hardsigmoid" and call.pass_ != "fprop" and call.dtype == "f64":
@@ -55,10 +55,7 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
     shapes = {role: call.problem.shape(role) for role in call.wanted}
     if rules and not any(map(prod, shapes.values())):  # ATen's may have another shape
         like = next(t for t in tensors if t is not None)
-        return tuple(
-            like.new_empty(shapes[role]) if role in shapes else None
-            for role in call.signature.results
-        )
+        return call.results(lambda role: like.new_empty(shapes[role]))
     if rules:  # forward mode refuses expanded tensors
         tensors = tuple(None if t is None else t.contiguous() for t in tensors)
     given = dict(zip(call.roles, tensors))

@@ -24,7 +24,7 @@ def derive(
     """
     given = {role: t for role, t in zip(call.roles, tensors, strict=True) if t is not None}
     found = _PASSES[call.pass_](call, forward, primals or _primals(call, given), given)
-    return tuple(found[r] if r in call.wanted else None for r in call.signature.results)
+    return call.results(lambda role: found[role])
 
 
 def _primals(call: Call, given: Tensors) -> Tensors:

@@ -39,18 +39,15 @@ def _empty_results(call: Call, *tensors: Tensor | None) -> tuple[Tensor | None, 
     """Return the results where every sum of products is empty: zeros, and the bias or its sum."""
     given = dict(zip(call.roles, tensors))
     template = next(t for t in tensors if t is not None)
-    results: list[Tensor | None] = []
-    for role in call.signature.results:
-        result = template.new_zeros(call.problem.shape(role)) if role in call.wanted else None
+
+    def result(role: str) -> Tensor:
+        if role == "db" and (dy := given["dy"]) is not None:
+            return dy.sum(dim=(0, *range(2, dy.ndim)))
+        zeros = template.new_zeros(call.problem.shape(role))
         added = given.get({"y": "b", "y_dot": "b_dot", "ddy": "ddb"}.get(role, ""))
-        if result is not None and added is not None:
-            result += added.reshape(-1, *(1,) * call.problem.rank)
-        if role == "db" and result is not None:
-            dy = given["dy"]
-            assert dy is not None
-            result = dy.sum(dim=(0, *range(2, dy.ndim)))
-        results.append(result)
-    return tuple(results)
+        return zeros if added is None else zeros + added.reshape(-1, *(1,) * call.problem.rank)
+
+    return call.results(result)
 
 
 Convert = Callable[[Tensor], Tensor]

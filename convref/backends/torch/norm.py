@@ -54,12 +54,8 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
         tensors = tuple(None if t is None else t.contiguous() for t in tensors)
     given = {role: t for role, t in zip(call.roles, tensors) if t is not None}
     found = _fprop(call, given) if call.pass_ == "fprop" else _derived(call, given, *tensors)
-    return tuple(
-        found[role].reshape(call.problem.shape(role)).to(_type(call, role, given))
-        if role in call.wanted
-        else None
-        for role in call.signature.results
-    )
+    shape = call.problem.shape
+    return call.results(lambda r: found[r].reshape(shape(r)).to(_type(call, r, given)))
 
 
 def _derived(call: Call, given: Given, *tensors: Tensor | None) -> Given:

@@ -25,7 +25,7 @@ def supports(call: Call, rules: bool) -> str | None:
         return "torch sums powers of signed values, which is a norm only if norm_type is even"
     problem, kind = call.problem, f"rank {call.problem.rank}"
     if call.dtype not in (_TYPES.get(call.op, REAL) if call.pass_ == "fprop" else REAL):
-        return f"ATen has no {call.op}.{call.pass_} kernel for {call.dtype}"
+        return f"ATen has no {call.where} kernel for {call.dtype}"
     if call.op in ("avg_pool", "lp_pool") and problem.rank == 3 and call.dtype in SIXTEEN:
         return f"ATen has no {call.op} kernel of {kind} for {call.dtype}"
     if call.op == "avg_pool" and problem.rank == 1 and problem.divisor:
@@ -103,14 +103,12 @@ def stages(call: Call) -> int:
 
 def _empty(call: Call, *tensors: Tensor) -> Results:
     """Return the results where there is no image or no channel: arrays without elements."""
-    return tuple(
-        tensors[0].new_zeros(
-            call.problem.shape(role), dtype=torch.int64 if role == "indices" else None
-        )
-        if role in call.wanted
-        else None
-        for role in call.signature.results
-    )
+
+    def empty(role: str) -> Tensor:
+        dtype = torch.int64 if role == "indices" else None
+        return tensors[0].new_zeros(call.problem.shape(role), dtype=dtype)
+
+    return call.results(empty)
 
 
 def _forward(call: Call, rules: bool, given: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:

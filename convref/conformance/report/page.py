@@ -96,7 +96,7 @@ def _groups(findings: list[Finding]) -> dict[tuple[str, str, str], dict[str, Any
     for finding in sorted(findings, key=lambda f: -RANK[f.verdict]):
         if finding.verdict not in HARMLESS:
             call = parse(finding.line).call
-            key = (f"{call.op}.{call.pass_}", call.dtype, finding.verdict)
+            key = (call.where, call.dtype, finding.verdict)
             group = groups.setdefault(key, {"id": f"findings-{len(groups)}", "key": key, "all": []})
             group["all"].append(finding)
     for group in groups.values():

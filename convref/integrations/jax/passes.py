@@ -54,7 +54,7 @@ def recorded(backend: str, call: Call, *operands: Any) -> tuple[Any, ...]:
         found[f"{step.output}_dot"] = _tangent(step, given, {})
     elif rest := tuple(role for role in wanted if role not in found):
         found |= _bind(step, call.pass_, given, rest)
-    return tuple(found[r] if r in wanted else None for r in call.signature.results)
+    return call.results(lambda role: found[role])
 
 
 def _bind(step: Step, pass_: str, given: Given, wanted: Iterable[str]) -> dict[str, Any]:

@@ -49,10 +49,9 @@ def invoke(config: PassConfig, *operands: Tensor | None) -> Tensors:
 def recorded_call(backend: str, call: Call, *operands: Tensor | None) -> Tensors:
     """Return the results of a call by role, recorded; autocast casts nothing."""
     row = ROWS.get((call.op, call.pass_))
-    where = f"{call.op}.{call.pass_}"
     if row is None:
         what = "records no derivatives, needs detached operands outside of torch.func"
-        raise UnsupportedError(message(where, what, call))
+        raise UnsupportedError(message(call.where, what, call))
     attributes = row.attributes_of({**vars(call.problem), "math": call.math})
     input = call.problem.input if row.needs_input else ()
     with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):
@@ -144,7 +143,7 @@ def is_plain(pass_: str, operands: Tensors) -> bool:
 def _through_dispatcher(config: PassConfig, operands: Tensors) -> Tensors:
     if not torch.compiler.is_dynamo_compiling() and torch.onnx.is_in_onnx_export():
         what = f"ONNX has no operator for backend={config.backend!r}, needs revert(model) first"
-        raise UnsupportedError(message(_where(config.row), what))
+        raise UnsupportedError(message(config.row.where, what))
     found = getattr(torch.ops.convref, config.row.name)(*operands, *config.arguments)
     if isinstance(found, Tensor):
         return (found,)
@@ -177,15 +176,11 @@ def _added(*terms: Tensor | None) -> Tensor | None:
     return sum(present[1:], present[0]) if present else None
 
 
-def _where(row: Pass) -> str:
-    return f"{row.op}.{row.pass_}"
-
-
 def _check_differentiable(config: PassConfig, roles: Iterable[str], what: str) -> None:
     known = {"dy"} | {r[1:] for r in ROWS[config.row.op, "backward"].signature.results}
     bases = (role.removesuffix("_dot") for role in roles)
     if names := " and ".join(argument(role) for role in bases if role not in known):
-        raise UnsupportedError(message(_where(config.row), f"{names} has no {what}, needs none"))
+        raise UnsupportedError(message(config.row.where, f"{names} has no {what}, needs none"))
 
 
 def _alone(results: list[Any]) -> Any:
@@ -223,12 +218,12 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         what = "third derivatives are not implemented; a Hessian-vector product needs vhp, not hvp"
-        raise UnsupportedError(message(_where(ctx.config.row), what))
+        raise UnsupportedError(message(ctx.config.row.where, what))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         what = "its tangent is not implemented, needs forward mode over reverse (jacfwd of jacrev)"
-        raise UnsupportedError(message(_where(ctx.config.row), what))
+        raise UnsupportedError(message(ctx.config.row.where, what))
 
 
 # Function.apply reads the signature at every call; computing it costs more than the call itself

@@ -124,11 +124,10 @@ def _completed(planned: _Planned, operands: Tensors) -> Tensors:
 def call_of(config: PassConfig, operands: Tensors) -> Call:
     """Return the checked Call of a pass on these operands."""
     row = config.row
-    where = f"{row.op}.{row.pass_}"
     return call_of_facts(
         config,
         {
-            role: facts(where, argument(role), tensor)
+            role: facts(row.where, argument(role), tensor)
             for role, tensor in zip(row.signature.operands, operands, strict=True)
             if tensor is not None
         },
@@ -138,12 +137,11 @@ def call_of(config: PassConfig, operands: Tensors) -> Call:
 def call_of_facts(config: PassConfig, found: dict[str, Facts]) -> Call:
     """Return the checked Call of a pass on operands with these facts."""
     row = config.row
-    where = f"{row.op}.{row.pass_}"
     fields = row.fields(config.attributes)
     math = fields.pop("math", "ieee")
     x = row.input_shape(base_shapes(found), fields, config.input)
     if not 3 <= len(x) <= 5:
-        raise invalid(where, f"input has {len(x)} axes, needs 3 to 5")
+        raise invalid(row.where, f"input has {len(x)} axes, needs 3 to 5")
     given = {"mask": config.mask, "math": math, "zero_tangents": True}
     return case.call_of(row.op, row.pass_, found, fields, x, **given)
 

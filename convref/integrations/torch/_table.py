@@ -43,6 +43,11 @@ class Pass:
         return id(self)
 
     @cached_property
+    def where(self) -> str:
+        """Return OP.PASS, with which messages begin."""
+        return f"{self.op}.{self.pass_}"
+
+    @cached_property
     def name(self) -> str:
         """Return the name of the custom op, without its namespace."""
         stem = NAMES.get(self.op, self.op)

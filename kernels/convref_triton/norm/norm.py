@@ -91,7 +91,7 @@ def add_norm_fprop(task: Task, tile: Tile) -> None:
 def norm_refusal(task: Task) -> str | None:
     call = task.builder.call
     if call.pass_ not in ("fprop", "backward"):
-        return f"no kernel for {call.op}.{call.pass_}: there are some for fprop, backward"
+        return f"no kernel for {call.where}: there are some for fprop, backward"
     if call.op == "group_norm" and call.problem.n * call.problem.c * SMS * PER_SM >= LIMIT:
         return "too many images for the sums of each channel"
     if call.problem.n * prod(call.problem.input) >= LIMIT - 2 * MOST:
