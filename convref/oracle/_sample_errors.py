@@ -5,8 +5,6 @@ rounding errors is the pass on absolute values, and what rounded positions may c
 with the change of the weights: both are the formulas of `sample`, with another `Sampler`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import copy
 from math import log1p, prod
@@ -207,8 +205,7 @@ def _count_may_differ(boxes: Array, problem: Problem, axis: int, off: Array, uni
     size = high - low if problem.aligned else np.maximum(high - low, 1)
     share = size / problem.output[axis]
     exact = (low * 1024 % 1 == 0) & (high * 1024 % 1 == 0) & (abs(low) + abs(high) < 4096)
-    found: Array = (abs(share - np.round(share)) <= off) & ~(exact & (unit <= COARSE))
-    return found
+    return (abs(share - np.round(share)) <= off) & ~(exact & (unit <= COARSE))
 
 
 def _lengths(call: Call, boxes: Array) -> Array:

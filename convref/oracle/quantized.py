@@ -6,8 +6,6 @@
 The product is rounded to float32 and then to the nearest integer, halves to even.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..ops import ConvIntegerProblem, QuantizedConvProblem

@@ -13,8 +13,6 @@ axis a, all of grid_sample is
                      dgrid_b =  sum_c dy d_b (gather(ddx) + sum_a ddgrid_a d_a gather(x))     (S.4)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from math import prod
@@ -207,8 +205,7 @@ def roi_align_fprop(x: Array, boxes: Array, problem: Problem, sampling: Any = ro
     >>> roi_align_fprop(np.array([[[[0., 8., 16., 24.]]]]), np.array([[0., 0, 0, 2, 0]]), problem)
     array([[[[ 4., 12.]]]])
     """
-    found: Array = sampling(boxes, problem).gather(x[image_of(boxes)], 0, 0)
-    return found
+    return sampling(boxes, problem).gather(x[image_of(boxes)], 0, 0)
 
 
 def roi_align_backward(

@@ -11,8 +11,6 @@ A* is the adjoint of A: the sum over the elements that an element is a neighbour
 in g is not rational: of Fractions it is the nearest float64, and everything else is exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

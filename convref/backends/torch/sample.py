@@ -1,7 +1,5 @@
 """ATen's sampling as `torch.nn.functional` calls it, derivatives by autograd."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

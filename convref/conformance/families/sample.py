@@ -1,7 +1,5 @@
 """Sampled images drawn from windows, and the positions at which they are sampled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Convolutions of 8-bit integers as nested loops, in Python's integers."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sampling as loops: every pair of an output and an element has one weight, found on its own."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import ceil, floor, isfinite, isinf
 from typing import Any
