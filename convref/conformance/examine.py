@@ -82,9 +82,13 @@ def examine(
     'pass'
     """
     call, line = case.call, str(case)
-    reason = backend.supports(call)
-    if reason is not None:
-        return Finding(line, "unsupported", reason=shorten(reason))
+    try:
+        reason = backend.supports(call)
+        if reason is not None:
+            return Finding(line, "unsupported", reason=shorten(reason))
+        numerics = backend.numerics(call)
+    except Exception as error:
+        return _raised(line, error)
     try:
         given = operands(case)
     except ConvrefError as error:  # a shrunk size may leave no operands to draw
@@ -95,16 +99,21 @@ def examine(
     try:
         look = partial(_changed, call, given, before)
         runs = _runs(backend, partial(_results, compute, call, given), look, repeat, announce)
-    except Exception as error:  # whatever a third-party backend raises is a finding
-        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        return Finding(line, "rejects-valid", reason=shorten(text, 300))
+    except Exception as error:
+        return _raised(line, error)
     if runs.changed:
         return Finding(line, "changed-input", reason=f"{runs.changed} or memory around it changed")
     if guards is not None and (outside := guards.broken()):
         return Finding(line, "wrote-outside", reason=outside)
     if isinstance(runs.once, str):
         return Finding(line, "wrong", "form", runs.once)
-    return _judged(case, backend, given, runs, mutate)
+    return _judged(case, backend, given, runs, numerics, mutate)
+
+
+def _raised(line: str, error: Exception) -> Finding:
+    """Return the finding of whatever a third-party backend raises."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return Finding(line, "rejects-valid", reason=shorten(text, 300))
 
 
 Results = tuple[Any, ...] | str  # arrays by role, or the error in their form
@@ -142,11 +151,16 @@ def _runs(
 
 
 def _judged(
-    case: Case, backend: Backend, given: tuple[Array | None, ...], runs: Runs, mutate: bool
+    case: Case,
+    backend: Backend,
+    given: tuple[Array | None, ...],
+    runs: Runs,
+    numerics: Numerics,
+    mutate: bool,
 ) -> Finding:
     """Return the verdict of the judge, and of a pass whether it is repeatable and not vacuous."""
     call, line = case.call, str(case)
-    ref, numerics = reference(call, given), backend.numerics(call)
+    ref = reference(call, given)
     assert not isinstance(runs.once, str)
     zero_mean = case.fill in ZERO_MEAN
     verdict = judge(call, given, runs.once, numerics, zero_mean=zero_mean, ref=ref)

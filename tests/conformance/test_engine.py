@@ -13,10 +13,13 @@ from types import SimpleNamespace
 import pytest
 
 from convref import ConvrefError
+from convref.backends.numpy import NumpyBackend
+from convref.case import parse
 from convref.conformance import campaign
 from convref.conformance.campaign import Settings
 from convref.conformance.causes import root_causes, run_lines
 from convref.conformance.engine import Engine, Limits
+from convref.conformance.examine import examine
 from convref.conformance.generate import Axes
 from convref.conformance.log import Log, read_log
 from convref.conformance.worker import WriteAhead
@@ -49,6 +52,21 @@ def test_a_backend_that_dies_costs_one_example(hostile, name, limits, verdict, t
 def test_binary_on_standard_output_harms_nothing(hostile):
     with Engine(f"{hostile}:noise") as engine:
         assert run_lines(engine, LINES) == []
+
+
+@pytest.mark.parametrize("method", ["supports", "numerics"])
+def test_an_error_of_an_adapter_costs_one_example(monkeypatch, method):
+    backend = NumpyBackend()
+
+    def broken(call):
+        if 3 in call.problem.stride:
+            raise KeyError("stride")
+        return getattr(NumpyBackend, method)(backend, call)
+
+    monkeypatch.setattr(backend, method, broken)
+    findings = [examine(parse(line), backend) for line in LINES[:4]]
+    assert [f.verdict for f in findings] == ["pass"] * 3 + ["rejects-valid"]
+    assert findings[-1].reason == "KeyError: 'stride'"
 
 
 @pytest.mark.parametrize("line", ["conv.fprop:n1c1k1_i3_f1", GOOD])
