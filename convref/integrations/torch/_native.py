@@ -107,7 +107,7 @@ class Native:
             or forward_ad._current_level >= 0
             or torch._C._functorch.peek_interpreter_stack() is not None
             or (torch._C._len_torch_dispatch_stack() and _is_observed())
-            or not (recorded or not is_recorded(operands))
+            or not (recorded or not is_recorded(operands) or torch.compiler.is_exporting())
         ):
             return None
         return function

@@ -79,8 +79,10 @@ def test_exported_as_aten_for_any_batch_size(plain, model):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_instance_norm_is_one_node(training):
-    plain = torch.nn.Sequential(torch.nn.InstanceNorm2d(3, affine=True, track_running_stats=True))
+def test_layers_of_several_steps_are_one_node(training):
+    """Some of their derivatives are not PyTorch's, which does not show in an exported graph."""
+    norm = torch.nn.InstanceNorm2d(3, affine=True, track_running_stats=True)
+    plain = torch.nn.Sequential(norm, torch.nn.PReLU(), torch.nn.Hardsigmoid())
     plain.train(training)
     model = copy.deepcopy(plain)
     convert(model)
