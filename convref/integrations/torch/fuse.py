@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from copy import copy
+from copy import copy, deepcopy
 from math import prod
 from typing import Any, NamedTuple
 
@@ -104,7 +104,9 @@ def fuse(model: Any, backend: str | None = None) -> Report:
                 reasons |= {f"{name}.{part}".lstrip("."): why for part in ("conv", "bn")}
             else:
                 changed.append(_merge(model, name, module, backend))
-    return Report("fused", tuple(changed), tuple(_left(model, reasons, opaque)))
+    done = {row.name for row in changed}
+    left = (row for row in _left(model, reasons, opaque) if row.name not in done)
+    return Report("fused", tuple(changed), tuple(left))
 
 
 def _names(model: Any) -> Counter[int]:
@@ -140,14 +142,18 @@ def _chains(model: Any, path: str, graph: Any) -> Iterator[_Chain]:
         return users[0] if len(users) == len(node.users) == 1 else None
 
     for node in graph.nodes:
-        if node.op != "call_module" or not _runs(module_of(node), tuple(_RANKED)):
+        conv = module_of(node) if node.op == "call_module" else None
+        inherits = _runs(conv, tuple(_RANKED))
+        if not (inherits or _is_affine(conv)):
             continue
         nodes, after = [node], only_user(node)
-        activated = False
+        activated = not inherits
         if after and (found := _activation_in(module_of(after))):
-            activated = not isinstance(found, torch.nn.Identity)
+            activated = activated or not isinstance(found, torch.nn.Identity)
             nodes.append(after)
             after = only_user(after)
+        if not inherits and len(nodes) == 1:
+            continue
         if after and not activated and _runs(module_of(after), _POINTWISE):
             nodes.append(after)
         targets = [n.target for n in nodes]
@@ -171,6 +177,35 @@ def _runs(module: Any, kinds: tuple[Any, ...]) -> bool:
         if {"forward", "_conv_forward"} & vars(base).keys():
             break
     return False
+
+
+def _is_affine(conv: Any) -> bool:
+    """Return whether a convolution with its own forward is linear in filter and bias of a channel.
+
+    On one input, scales that are powers of two must scale its result exactly, and its result
+    without a filter must be the bias.
+    """
+    if not isinstance(conv, tuple(_RANKED)) or conv.transposed:
+        return False
+    kind = vars(type(conv)).get("replaces", type(conv))
+    sizes = [d * (k - 1) + 3 for k, d in zip(conv.kernel_size, conv.dilation)]
+    x = torch.linspace(-3, 3, 2 * conv.in_channels * prod(sizes), dtype=conv.weight.dtype)
+    x = x.view(2, conv.in_channels, *sizes).to(conv.weight.device)
+    scale = (-2.0) ** (torch.arange(conv.out_channels, device=x.device) % 3).to(x.dtype)
+    of_filter, of_image = (scale.view(-1, *(1,) * n) for n in (x.ndim - 1, x.ndim - 2))
+    try:
+        with torch.no_grad():
+            found = []
+            for factor, bias in ((1, None), (of_filter, None), (0, scale)):
+                probe = deepcopy(conv)
+                probe.weight.mul_(factor)
+                probe.bias = None if bias is None else torch.nn.Parameter(bias)
+                found.append(kind.forward(probe, x))
+            y, scaled, alone = found
+            wanted = of_image.expand_as(y)
+            return torch.equal(scaled, y * of_image) and torch.equal(alone, wanted)
+    except Exception:  # a third-party forward may raise anything
+        return False
 
 
 def _activation_in(norm: Any) -> Any:
@@ -212,14 +247,25 @@ def _why_kept(module: Any, names: Counter[int]) -> str:
 
 
 def _replace(model: Any, parts: list[tuple[str, Any]], backend: str | None) -> Row:
-    """Put one layer where the convolution is, and nothing where the others are."""
+    """Put one layer where the convolution is, and nothing where the others are.
+
+    A convolution with a forward of its own stays, with other parameters.
+    """
     norm = next((m for _, m in parts if isinstance(m, _NORMS)), None)
     activation = next((m for _, m in parts[1:] if m is not norm), _activation_in(norm))
     (name, conv), *others = parts
-    made = _merged(conv, norm, activation, backend)
-    _put(model, name, made)
+    after: Any = torch.nn.Identity()
+    if _runs(conv, tuple(_RANKED)):
+        made = _merged(conv, norm, activation, backend)
+        _put(model, name, made)
+    else:
+        made, after = conv, activation
+        with torch.no_grad():
+            conv.weight, conv.bias = map(torch.nn.Parameter, folded(conv, norm))
+        for part in (conv, after):
+            convert(part, getattr(conv, "backend", None) if backend is None else backend)
     for other, _ in others:
-        _put(model, other, torch.nn.Identity())
+        _put(model, other, after)
     what = " + ".join(type(module).__name__ for _, module in parts)
     return Row(name, type(made).__name__, what)
 

@@ -220,6 +220,32 @@ def test_a_norm_with_its_activation_is_fused(act, converted):
     assert torch.equal(model(image()), wanted)
 
 
+@pytest.mark.parametrize("norm", [T.BatchNorm2d, NormAct])
+@pytest.mark.parametrize("converted", [False, True])
+def test_a_norm_is_folded_into_a_convolution_with_its_own_forward(norm, converted):
+    model = T.Sequential(Same(2, 3, 3, bias=False), norm(3), T.SiLU()).double().eval()
+    if converted:
+        convert(model)
+    model[1].running_var.fill_(4.0 - 2.0**-10)  # 1 / sqrt(var + eps) is 1 / 2
+    model[1].eps = 2.0**-10
+    for parameter in model.parameters():
+        parameter.data.copy_((torch.arange(parameter.numel()) % 5 - 2.0).view_as(parameter))
+    wanted = model(image())
+    report = fuse(model)
+    assert [row.why for row in report.changed] == [f"Same + {norm.__name__}"]
+    assert not report.left
+    assert isinstance(model[0], Same)
+    assert isinstance(model[0], Layer)
+    assert not any(isinstance(layer, T.BatchNorm2d) for layer in model)
+    assert torch.equal(model(image()), wanted)
+
+
+@pytest.mark.parametrize("kind", [Negated, Standardized])
+def test_no_norm_is_folded_into_a_convolution_that_is_not_linear(kind):
+    model = T.Sequential(kind(2, 3, 3), T.BatchNorm2d(3)).eval()
+    assert next(row.why for row in fuse(model).left) == "it has a forward of its own"
+
+
 class NormTwice(NormAct):
     def forward(self, x):
         return 2 * super().forward(x)
