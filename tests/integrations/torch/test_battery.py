@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 import time
 import warnings
 from collections import Counter
@@ -304,7 +305,7 @@ def _distance(found: Any, wanted: Any) -> float:
 
 def _line(error: Any) -> str:
     line = re.sub(r"\x1b\[\d*m", "", str(error)).strip().partition("\n")[0]
-    return line if len(line) < 120 else f"{line[:120]} ..."
+    return textwrap.shorten(line, 120, placeholder=" ...")
 
 
 def outcome(name: str, model: Any, plain: Any, inputs: Any, wanted: list[Any]) -> str:
