@@ -185,7 +185,8 @@ def _is_affine(conv: Any) -> bool:
     On one input, scales that are powers of two must scale its result exactly, and its result
     without a filter must be the bias.
     """
-    if not isinstance(conv, tuple(_RANKED)) or conv.transposed:
+    kinds: Any = tuple(_RANKED)
+    if not isinstance(conv, kinds) or conv.transposed:
         return False
     kind = vars(type(conv)).get("replaces", type(conv))
     sizes = [d * (k - 1) + 3 for k, d in zip(conv.kernel_size, conv.dilation)]
