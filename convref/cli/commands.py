@@ -15,7 +15,7 @@ from .. import __version__, dispatch, knownbugs
 from ..case import Case, format_problem, parse
 from ..dtypes import CODES
 from ..errors import ConvrefError, ExitStatus, UnsupportedError, invalid, message
-from ..ops import FAMILY, ops_of
+from ..ops import FAMILY, GROUPS, ops_of
 from . import files
 from .files import affordable, lines, text, write
 
@@ -64,7 +64,7 @@ def _main(
 ) -> None: ...
 
 
-OTHERS = tuple(op for op in FAMILY if op != "conv")
+OTHERS = (*GROUPS, *sorted({*FAMILY} - {"conv", *ops_of(GROUPS)}, key=list(FAMILY).index))
 Words = list[str] | None  # of an option that is given again, or takes commas
 
 
@@ -127,9 +127,12 @@ def check(
         retest=retest_known,
     )
     regions = more if known or retest_known else None
+    names = backends or _installed()
+    for name in names:
+        dispatch.load(name)  # a wrong name is refused before anything starts
     if not (op or replay or laws):
-        print(f"checking conv alone; other ops need --op: {', '.join(OTHERS)}")
-    good = _campaigns(settings, backends or _installed(), regions, html)
+        print(f"checking conv alone; for the other ops: --op {','.join(OTHERS)}")
+    good = _campaigns(settings, names, regions, html)
     raise typer.Exit(ExitStatus.FAILED if fail and not good else ExitStatus.DONE)
 
 
