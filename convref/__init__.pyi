@@ -69,9 +69,10 @@ __all__ = [
     "conv1d_jvp", "conv2d", "conv2d_backward", "conv2d_jvp", "conv3d", "conv3d_backward",
     "conv3d_jvp", "conv_integer", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "convolution", "convolution_backward", "convolution_double_backward", "cross_entropy",
-    "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp", "elu",
-    "elu_backward", "elu_double_backward", "elu_jvp", "explain", "fold", "gelu",
-    "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
+    "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp",
+    "deform_conv2d", "deform_conv2d_backward", "deform_conv2d_double_backward",
+    "deform_conv2d_jvp", "elu", "elu_backward", "elu_double_backward", "elu_jvp", "explain",
+    "fold", "gelu", "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
     "global_avg_pool_backward", "global_lp_pool", "global_max_pool", "global_max_pool_backward",
     "grid_sample", "grid_sample_backward", "grid_sample_double_backward", "grid_sample_jvp",
     "group_norm", "group_norm_backward", "group_norm_double_backward", "group_norm_jvp",
@@ -432,6 +433,43 @@ def cross_entropy_jvp(
     weight: _Array | None = None, ignore_index: int = -100,
     reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
     backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def deform_conv2d(
+    input: AnyArray[_T], offset: _Array, weight: _Array, bias: _Array | None = None,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, mask: _Array | None = None,
+    *, backend: str = "auto"
+) -> _T: ...
+@overload
+def deform_conv2d_backward(
+    grad_output: AnyArray[_T], input: _Array, offset: _Array, weight: _Array, stride: _Ints = 1,
+    padding: _Padding = 0, dilation: _Ints = 1, mask: _Array | None = None, *,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T, _T, _T]: ...
+@overload
+def deform_conv2d_backward(
+    grad_output: AnyArray[_T], input: _Array, offset: _Array, weight: _Array, stride: _Ints = 1,
+    padding: _Padding = 0, dilation: _Ints = 1, mask: _Array | None = None, *,
+    output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None, _T | None, _T | None]: ...
+@overload
+def deform_conv2d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_offset: _Array | None,
+    grad_grad_weight: _Array | None, grad_grad_bias: _Array | None,
+    grad_grad_mask: _Array | None, grad_output: AnyArray[_T], input: _Array, offset: _Array,
+    weight: _Array, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1,
+    mask: _Array | None = None, *, backend: str = "auto"
+) -> tuple[_T, _T, _T, _T, _T]: ...
+@overload
+def deform_conv2d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_offset: _Array | None,
+    grad_grad_weight: _Array | None, grad_grad_bias: _Array | None,
+    grad_grad_mask: _Array | None, grad_output: AnyArray[_T], input: _Array, offset: _Array,
+    weight: _Array, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1,
+    mask: _Array | None = None, *, output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None, _T | None, _T | None]: ...
+def deform_conv2d_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, *, backend: str = "auto"
 ) -> tuple[_T, _T]: ...
 def elu(input: AnyArray[_T], alpha: float = 1.0, *, backend: str = "auto") -> _T: ...
 def elu_backward(

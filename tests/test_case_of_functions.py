@@ -93,6 +93,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     },
     "unfold": {"kernel_size": 2, "padding": "same"},
     "fold": {"kernel_size": 2, "output_size": (3, 3)},
+    "deform_conv": {"stride": 2, "padding": 1, "dilation": 2, "weight": data(2, 2, 2, 2, seed=1)},
     "convolution": {"bias": data(2, seed=3), "stride": 2, "padding": 1, "dilation": 1},
     "conv": {"bias": data(2, seed=3), "stride": 2, "padding": "same_upper"},
     "conv_transpose": {"bias": data(2, seed=3), "stride": 2, "output_padding": 1},
@@ -136,6 +137,8 @@ def pool_of(name: str) -> dict[str, Any]:
         values["grid"] = data(2, 3, 4, rank, seed=3)
     if stem == "roi_align":
         values["boxes"] = np.array([[1, 0, 1, 4, 5], [0, 1, 1, 3, 2]], "f4")
+    if stem == "deform_conv":
+        values["offset"], values["mask"] = data(2, 16, 2, 3, seed=3), data(2, 8, 2, 3, seed=4)
     if stem == "fold":
         values["input"] = data(2, 12, 4)
     return values
@@ -151,10 +154,10 @@ def call_of(name: str) -> dict[str, Any]:
         training = {"training": True} if stem == "batch_norm" else {}
         y = getattr(convref, stem)(**first, **training)
         values["grad_output"] = np.asarray(data(*y.shape, seed=5))
-    differentiable = ("input", "weight", "bias", "target", "grid")
+    differentiable = ("input", "weight", "bias", "target", "grid", "offset", "mask")
     for outer in differentiable:
         values[f"grad_grad_{outer}"] = values.get(outer)
-    names = [k for k in differentiable if k in forward and k not in wanted]
+    names = [k for k in forward if k in differentiable and k not in wanted]
     values["primals"] = tuple(map(values.get, names))
     values["tangents"] = tuple(None if v is None else v[::-1].copy() for v in values["primals"])
     return {k: values[k] for k in wanted if k in values}

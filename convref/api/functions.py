@@ -82,6 +82,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "sample": (
         "grid_sample", "grid_sample_backward", "grid_sample_jvp", "grid_sample_double_backward",
         "roi_align", "roi_align_backward", "roi_align_jvp", "roi_align_double_backward",
+        "deform_conv2d", "deform_conv2d_backward", "deform_conv2d_jvp",
+        "deform_conv2d_double_backward",
     ),
     "scaling": (
         "normalize", "normalize_backward", "normalize_jvp", "normalize_double_backward",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops import integer, integers
-from .arguments import flag
+from .arguments import flag, windows
 from .definition import Fields, Image, define
 from .passes import functions
 
@@ -116,7 +116,43 @@ roi_align.derivatives(
 )
 
 
-DEFINITIONS = (grid_sample, roi_align)
+@define((2,), layouts=False)
+def deform_conv(
+    input: Image,
+    offset: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    mask: Any = None,
+) -> Fields:
+    """Return a convolution of samples of `input`, as `torchvision.ops.deform_conv2d` does.
+
+    Parameters
+    ----------
+    input : (N, C, H, W) array
+    offset : (N, 2 * groups * taps, P, Q) array
+        What is added to the position of each tap, (y, x) in turn; channels in as many groups as
+        the shape has share their offsets.
+    weight : (K, C / groups, R, S) array
+    mask : (N, groups * taps, P, Q) array, optional
+        Factors of the samples.
+
+    Returns
+    -------
+    (N, K, P, Q) array
+
+    >>> image, offset = np.array([[[[0., 8., 16.]]]]), np.array([[[[0., 0, 0]], [[0.5, 0, -2]]]])
+    >>> deform_conv2d(image, offset, np.ones((1, 1, 1, 1)))
+    array([[[[4., 8., 0.]]]])
+    """
+    taps = (*(weight or ()), *(1,) * 4)[2:4]
+    found = windows(input.where, input.space, taps, stride, padding, dilation)
+    return {name: found[name] for name in ("stride", "padding", "dilation")}
+
+
+DEFINITIONS = (grid_sample, roi_align, deform_conv)
 FUNCTIONS = functions(*DEFINITIONS)
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

@@ -48,6 +48,11 @@ ARGUMENT = {
     "ddp": "grad_grad_target",
     "ddgrid": "grad_grad_grid",
     "grid_dot": "grid tangent",
+    "mod": "mask",
+    "ddoffset": "grad_grad_offset",
+    "offset_dot": "offset tangent",
+    "ddmod": "grad_grad_mask",
+    "mod_dot": "mask tangent",
 }
 
 

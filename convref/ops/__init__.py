@@ -42,7 +42,7 @@ from .pool import (
 )
 from .quantized import ConvIntegerProblem, QuantizedConvProblem
 from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
-from .sample import GridSampleProblem, RoiAlignProblem
+from .sample import DeformConvProblem, GridSampleProblem, RoiAlignProblem
 from .sampling import ResizeAxis
 from .scaling import LocalResponseNormProblem, NormalizeProblem
 from .sizes import (
@@ -99,6 +99,7 @@ __all__ = [
     "ConvIntegerProblem",
     "ConvProblem",
     "CrossEntropyProblem",
+    "DeformConvProblem",
     "EluProblem",
     "Field",
     "FrozenNormProblem",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from ..errors import invalid
 from .base import BASE_ROLE, INPUT_AND_OUTPUT, Field, Problem
 from .sizes import SPATIAL, Sizes
 from .spec import OpSpec, Pass, formula
+from .window import WindowProblem
 
 TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}  # elements per axis that one position reads
 PADDINGS = ("zeros", "border", "reflection")
@@ -180,6 +181,152 @@ class RoiAlignProblem(SampledProblem):
         return 4 * max(1, self.sampling_ratio) ** 2 * prod(self.shape("y"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeformConvProblem(WindowProblem):
+    """A convolution whose taps are samples, each at an offset of its own.
+
+    Parameters
+    ----------
+    n, c, input, filter, stride, padding, dilation
+        As in `WindowProblem`; two spatial axes, of at least 1.
+    k : int
+        Channels of the output.
+    groups, offset_groups : int
+        Groups of channels with filters, and with offsets, of their own.
+    bias, masked : bool
+        Whether there are a bias, and factors of the samples.
+
+    Examples
+    --------
+    >>> DeformConvProblem(n=1, c=2, k=3, input=(5, 5), filter=(3, 3)).shape("offset")
+    (1, 18, 3, 3)
+    """
+
+    name: ClassVar[str] = "deform_conv"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "ko": Field("k", "integer"),
+        "wg": Field("groups", "integer"),
+        "og": Field("offset_groups", "integer"),
+        "bias": Field("bias", "flag", draws=(True, False)),
+        "masked": Field("masked", "flag", draws=(False, True)),
+    }
+    SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1), *WindowProblem.SIZES[1:])
+    REFUSES: ClassVar[dict[str, str]] = SampledProblem.REFUSES
+    HAS_RANKS: ClassVar[tuple[int, ...]] = (2,)
+    INDEPENDENT: ClassVar[str] = "n"
+    OF_OPERANDS: ClassVar[tuple[str, ...]] = (
+        *("n", "c", "input", "k", "filter", "groups", "offset_groups", "bias", "masked"),
+    )
+    transposed: ClassVar[bool] = False
+
+    k: int = 1
+    groups: int = 1
+    offset_groups: int = 1
+    bias: bool = True
+    masked: bool = False
+
+    def _validate_family(self, where: str, rank: int) -> None:
+        self._at_least("k", self.k, 0)
+        for name, channels in (("groups", (self.c, self.k)), ("offset_groups", (self.c,))):
+            count = self._at_least(name, getattr(self, name), 1)
+            if any(size % count for size in channels):
+                needs = " and ".join(map(str, channels))
+                raise invalid(where, f"{name} is {count}, needs a divisor of {needs} channels")
+
+    @classmethod
+    def of_operands(
+        cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
+    ) -> dict[str, Any]:
+        n, c, *space = shapes["x"]
+        k, each, *taps = (*shapes.get("w", ()), *(1,) * 4)[:4]
+        channels = (*shapes.get("offset", ()), 0, 0)[1]
+        return {
+            **{"n": n, "c": c, "input": tuple(space), "k": k, "filter": tuple(taps)},
+            "groups": max(1, c // max(1, each)),
+            "offset_groups": max(1, channels // max(1, 2 * taps[0] * taps[1])),
+            **{"bias": "b" in shapes, "masked": "mod" in shapes},
+        }
+
+    @property
+    def may_cancel(self) -> bool:
+        return True
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        taps = self.offset_groups * prod(self.filter)
+        return {
+            "x": (self.n, self.c, *self.input),
+            "offset": (self.n, 2 * taps, *self.output),
+            "w": (self.k, self.c // self.groups, *self.filter),
+            "b": (self.k,),
+            "mod": (self.n, taps, *self.output),
+            "y": (self.n, self.k, *self.output),
+        }
+
+    def letters(self, role: str) -> str:
+        known = {"x": "nchw", "y": "nkhw", "w": "oihw", "b": "o"}
+        return known.get(BASE_ROLE[role], "nqhw")
+
+    def for_pass(self, pass_: str, code: str) -> DeformConvProblem:
+        """Return the problem of `pass_`: in backward the mask alone decides on the bias."""
+        return replace(self, bias=True) if pass_ == "backward" else self
+
+    def has(self, role: str) -> bool:
+        return {"b": self.bias, "mod": self.masked}.get(BASE_ROLE[role], True)
+
+    def products(self, role: str) -> int:
+        taps, outputs = prod(self.filter), self.n * prod(self.output)
+        terms = {
+            "y": self.c // self.groups * taps,
+            "x": self.k // self.groups * taps * prod(self.output),
+            "w": outputs,
+            "b": outputs,
+        }
+        every = self.c // self.offset_groups * (self.k // self.groups)
+        return 24 * terms.get(BASE_ROLE[role], every) + 40
+
+    def work(self) -> int:
+        return 4 * prod(self.shape("y")) * self.c // self.groups * prod(self.filter)
+
+    def scratch(self) -> int:
+        return 8 * self.n * self.c * prod(self.filter) * prod(self.output)
+
+    def padded_image(self) -> int:
+        return 0
+
+
+_DEFORMED = ("x", "offset", "w", "mod")
+_DEFORM_DOTS = ("x_dot", "offset_dot", "w_dot", "b_dot", "mod_dot")
+_DEFORM_OUTER = ("ddx", "ddoffset", "ddw", "ddb", "ddmod")
+_DEFORM_CONV = {
+    "fprop": Pass(("x", "offset", "w", "b", "mod"), {"y": formula(*_DEFORMED, "b")}),
+    "backward": Pass(
+        ("dy", *_DEFORMED),
+        {
+            "dx": formula("dy", "offset", "w", "mod"),
+            "doffset": formula("dy", *_DEFORMED),
+            "dw": formula("dy", "x", "offset", "mod"),
+            "db": formula("dy"),
+            "dmod": formula("dy", "x", "offset", "w"),
+        },
+        maskable=True,
+    ),
+    "jvp": Pass(
+        ("x", "offset", "w", "b", "mod", *_DEFORM_DOTS),
+        {"y": formula(*_DEFORMED, "b"), "y_dot": formula(*_DEFORMED, *_DEFORM_DOTS)},
+    ),
+    "double_backward": Pass(
+        (*_DEFORM_OUTER, "dy", *_DEFORMED),
+        {
+            "ddy": formula(*_DEFORM_OUTER, *_DEFORMED),
+            **{
+                f"d{role}": formula(*(r for r in _DEFORM_OUTER if r != "ddb"), "dy", *_DEFORMED)
+                for role in _DEFORMED
+            },
+        },
+        maskable=True,
+    ),
+}
 _GRID_SAMPLE = {
     "fprop": Pass(("x", "grid"), {"y": formula("x", "grid")}),
     "backward": Pass(
@@ -210,4 +357,5 @@ _ROI_ALIGN = {
 OPS = {
     "grid_sample": OpSpec(GridSampleProblem, _GRID_SAMPLE),
     "roi_align": OpSpec(RoiAlignProblem, _ROI_ALIGN),
+    "deform_conv": OpSpec(DeformConvProblem, _DEFORM_CONV),
 }

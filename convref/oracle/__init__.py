@@ -14,6 +14,7 @@ from . import (
     _softmax_errors,
     activation,
     conv,
+    deform,
     norm,
     pool,
     prelu,
@@ -41,7 +42,20 @@ __all__ = [
 ]
 
 
-MODULES = (activation, conv, norm, pool, prelu, quantized, resize, sample, scaling, softmax, unfold)
+MODULES = (
+    activation,
+    conv,
+    deform,
+    norm,
+    pool,
+    prelu,
+    quantized,
+    resize,
+    sample,
+    scaling,
+    softmax,
+    unfold,
+)
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
 FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
     key: formula for module in MODULES for key, formula in module.FORMULAS.items()
@@ -52,7 +66,7 @@ FORMULAS: dict[tuple[str, str], Callable[..., Results]] = {
 MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **pool.MAGNITUDES,
     **dict.fromkeys(resize.FORMULAS, magnitude),
-    **dict.fromkeys(sample.FORMULAS, _sample_errors.magnitudes),
+    **dict.fromkeys((*sample.FORMULAS, *deform.FORMULAS), _sample_errors.magnitudes),
     **_norm_errors.MAGNITUDES,
     **activation.MAGNITUDES,
     **prelu.MAGNITUDES,
@@ -123,7 +137,7 @@ def selectors(call: Call) -> set[str]:
 # For results whose weights depend on positions that a library may round.
 DISPLACEMENTS: dict[tuple[str, str], Callable[..., Results]] = {
     **dict.fromkeys(resize.FORMULAS, displacement),
-    **dict.fromkeys(sample.FORMULAS, _sample_errors.displacement),
+    **dict.fromkeys((*sample.FORMULAS, *deform.FORMULAS), _sample_errors.displacement),
 }
 
 

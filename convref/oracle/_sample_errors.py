@@ -14,7 +14,7 @@ import numpy as np
 
 from ..case import Call
 from ..ops import Problem
-from . import sample
+from . import deform, sample
 from ._taps import KERNELS, ORDERS, Sampler, Separable, Taps, padded
 from ._windows import Array, Results
 
@@ -148,20 +148,46 @@ def rounded_grid(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem], 
     """Return the sampling of a grid whose positions are computed with a unit roundoff."""
 
     def sampling(grid: Array, problem: Problem) -> Moduli:
-        axes, all_errors = [], []
         rule = problem.mode, problem.padding_mode, problem.align_corners
-        unbounded: Any = False
-        for axis, size in enumerate(problem.input):
-            x = sample.grid_positions(grid, problem, axis)
-            scale = float(sample.grid_scale(problem, axis))
-            off = gamma(POSITION, unit) * (abs(x) + size)
-            unbounded = unbounded | ~(off < HALF)
-            found, errors = rounded_taps(x, off, size, rule, unit)
-            axes.append(found.scaled(scale))
-            all_errors.append(found._replace(weights=errors).scaled(scale).weights)
-        return kind(axes, all_errors, unbounded, problem.input)
+        positions = [sample.grid_positions(grid, problem, a) for a in range(problem.rank)]
+        scales = [float(sample.grid_scale(problem, a)) for a in range(problem.rank)]
+        return _rounded(positions, scales, problem, rule, unit, kind)
 
     return sampling
+
+
+def rounded_offsets(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem], Moduli]:
+    """Return the sampling of taps whose positions are computed with a unit roundoff."""
+
+    def sampling(offset: Array, problem: Problem) -> Moduli:
+        positions = [deform.offset_positions(offset, problem, a) for a in range(2)]
+        return _rounded(positions, (1.0, 1.0), problem, ("bilinear", "zeros", False), unit, kind)
+
+    return sampling
+
+
+def _rounded(
+    positions: Sequence[Array],
+    scales: Sequence[float],
+    problem: Problem,
+    rule: tuple[str, str, bool],
+    unit: float,
+    kind: type[Moduli],
+) -> Moduli:
+    axes, all_errors, unbounded = [], [], np.zeros(positions[0].shape, bool)
+    for x, size, scale in zip(positions, problem.input, scales, strict=True):
+        off = gamma(POSITION, unit) * (abs(x) + size + _reach(problem))
+        unbounded = unbounded | ~(off < HALF)
+        found, errors = rounded_taps(x, off, size, rule, unit)
+        axes.append(found.scaled(scale))
+        all_errors.append(found._replace(weights=errors).scaled(scale).weights)
+    return kind(axes, all_errors, unbounded, problem.input)
+
+
+def _reach(problem: Problem) -> int:
+    """Return a bound of the integers that are added to an offset, beyond the size of an axis."""
+    windows = [(axis.lo, axis.taps * axis.dilation) for axis in problem.axes]
+    return sum(abs(lo) + span for lo, span in windows)
 
 
 def rounded_boxes(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem], Moduli]:
@@ -220,10 +246,11 @@ def _lengths(call: Call, boxes: Array) -> Array:
 
 def _evaluated(call: Call, operands: Sequence[Array], unit: float, kind: type[Moduli]) -> Results:
     """Return the pass on absolute values, with the weights of a sampler; positions as they are."""
-    formula = getattr(sample, f"{call.op}_{call.pass_}", None)
+    module = deform if call.op == "deform_conv" else sample
+    formula = getattr(module, f"{call.op}_{call.pass_}", None)
     formula = formula or getattr(sample, f"{call.op}_fprop")  # linear in x
     given = [
-        a if role in POSITIONS else np.abs(a).astype(np.float64)
+        a if a is None or role in POSITIONS else np.abs(a).astype(np.float64)
         for role, a in zip(call.roles, operands)
     ]
     found = formula(*given, call.problem, SAMPLING[call.op](unit, kind))
@@ -242,16 +269,23 @@ def magnitudes(call: Call, *operands: Array) -> Results:
 def displacement(call: Call, *operands: Any) -> Results:
     """Return by how much positions computed with unit roundoff `unit` may change each result."""
     *arrays, unit, _ = operands
+    if call.op == "deform_conv":  # what no sample enters is not moved
+        fixed = ("b", "b_dot", "ddb")
+        arrays = [a if a is None or r not in fixed else 0 * a for r, a in zip(call.roles, arrays)]
     moved = _evaluated(call, arrays, unit, Displaced)
+    if (call.op, call.pass_) == ("deform_conv", "backward"):
+        db = call.signature.results.index("db")
+        moved = tuple(0 * a if i == db and a is not None else a for i, a in enumerate(moved))
     if call.op == "roi_align":
         (off,), (sums,) = moved, magnitudes(call, *arrays)
         moved = (off + gamma(_lengths(call, arrays[-1]), unit) * sums,)
     return moved
 
 
-POSITIONS = ("grid", "boxes")
+POSITIONS = ("grid", "boxes", "offset")
 SEPARABLE = {Moduli: SeparableModuli, Displaced: SeparableDisplaced}
 SAMPLING: dict[str, Callable[[float, type[Moduli]], Callable[[Array, Problem], Moduli]]] = {
     "grid_sample": rounded_grid,
+    "deform_conv": rounded_offsets,
     "roi_align": lambda unit, kind: rounded_boxes(unit, SEPARABLE[kind]),
 }

@@ -37,6 +37,7 @@ CALLED = (
     "hardmax",
     "grid_sample",
     "roi_align",
+    "deform_conv",
     "normalize",
 )
 

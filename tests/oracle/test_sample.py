@@ -18,7 +18,7 @@ from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
 from convref.judge import Numerics, judge
 from convref.ops import GROUPS, passes
-from convref.oracle import _taps, displacements, evaluate, magnitudes, sample
+from convref.oracle import _taps, deform, displacements, evaluate, magnitudes, sample
 
 OPS = GROUPS["sample"]
 SMALL = {"max_elements": 40, "max_macs": 100}
@@ -140,6 +140,50 @@ def test_roi_align_is_onnxs():
         assert verdict, f"{case}: {verdict.reason}"
 
 
+def test_deformed_taps_worked_by_hand():
+    """Two taps with weights 1 and 10 at each of three outputs of a row."""
+    line = "deform_conv.fprop:n1c1_i1x4_f1x2:bias=0:masked=1:dt=f64"
+    down, right = [[0, 0, 0], [0, 0.5, 0]], [[0.5, 0.5, 0.5], [-1, 0, -0.25]]
+    offset = [down[0], right[0], down[1], right[1]]
+    call, factors = parse(line).call, [[1, 1, 1], [3, 1, 2]]
+    given_ = dict(zip(("x", "offset", "w", "mod"), ([0, 8, 16, 24], offset, [1, 10], factors)))
+    shaped = (np.array(given_[r], float).reshape(call.problem.shape(r)) for r in given_)
+    x, offset, w, mod = shaped
+    (y,) = evaluate(call, x, offset, w, None, mod)
+    samples = [(4, 3 * 0), (12, 16 / 2), (20, 2 * 22)]
+    assert y.ravel().tolist() == [first + 10 * second for first, second in samples]
+
+
+def test_deform_conv_is_onnxs():
+    """But for an axis of one element, where its reference divides by 0."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx.reference import ReferenceEvaluator
+
+    axes = Axes(3, ("deform_conv",), ("fprop",), dtypes=("f64",), fills=("normal",), size=40)
+    judged = 0
+    for case in chunk_cases(axes, 0):
+        problem, given_ = case.call.problem, operands(case)
+        if 1 in problem.input or not problem.n * problem.c or problem.work() > 4000:
+            continue
+        named = {r: a for r, a in zip(case.call.roles, given_) if a is not None}
+        node = onnx.helper.make_node(
+            "DeformConv",
+            [role if role in named else "" for role in ("x", "w", "offset", "b", "mod")],
+            ["y"],
+            kernel_shape=problem.filter,
+            strides=problem.stride,
+            dilations=problem.dilation,
+            pads=[edge for end in zip(*problem.padding) for edge in end],
+            group=problem.groups,
+            offset_group=problem.offset_groups,
+        )
+        (y,) = ReferenceEvaluator(node).run(None, named)
+        verdict = judge(case.call, given_, (y.astype(np.float64),), Numerics("rn32"))
+        assert verdict, f"{case}: {verdict.reason}"
+        judged += 1
+    assert judged > 4
+
+
 @pytest.mark.parametrize("image", [-1, 2, np.nan])
 def test_a_box_in_no_image_is_refused(image):
     boxes = np.array([[0.0, 0, 0, 1, 1], [image, 0, 0, 1, 1]])
@@ -232,7 +276,8 @@ def test_either_of_two_nearest_elements_is_right_only_at_a_tie():
 
 
 RIGHT = {name: getattr(_taps, name) for name in ("padded", "_outer", "_bilinear")}
-RIGHT_BINS = sample.by_bin
+RIGHT_BINS, RIGHT_OFFSETS = sample.by_bin, deform.offset_positions
+RIGHT_WEIGHT = deform._Layout.weight
 FAULTS = {
     "an odd element of two nearest": (
         ("grid_sample",),
@@ -270,6 +315,18 @@ FAULTS = {
         "_as_grid",
         lambda coordinates, problem: np.stack(coordinates, -1).reshape(problem.shape("grid")),
     ),
+    "offsets of the other sign": (
+        ("deform_conv",),
+        deform,
+        "offset_positions",
+        lambda offset, problem, axis: RIGHT_OFFSETS(-offset, problem, axis),
+    ),
+    "filters in another order": (
+        ("deform_conv",),
+        deform._Layout,
+        "weight",
+        lambda self, dy, samples: RIGHT_WEIGHT(self, dy, samples)[::-1],
+    ),
     "bins of other boxes": (
         ("roi_align",),
         sample,
@@ -299,6 +356,8 @@ def test_a_wrong_formula_fails(checks, monkeypatch, name):
         ("grid_sample:n1c1_i2_o1", "input has 1 spatial axes, needs 2 or 3"),
         ("grid_sample:n1c1_i2x2x2_o1x1x1:mode=bicubic", "mode bicubic has 3 spatial axes, needs 2"),
         ("grid_sample:n1c1_i2x2_o1x1:mode=linear", "mode is 'linear', needs one of bilinear"),
+        ("deform_conv:n1c3_i4x4_f3x3:og=2", "offset_groups is 2, needs a divisor of 3 channels"),
+        ("deform_conv:n1c3_i4_f3", "input has 1 spatial axes, needs 2"),
         ("roi_align:n0c1_i2x2_o1x1", "1 boxes are in no image, needs n of at least 1"),
         ("grid_sample:n1c1_i2x2_o1x1:pad=wrap", "padding_mode is 'wrap', needs one of zeros"),
     ],

@@ -56,11 +56,16 @@ def _kernel(call: Call) -> str:
     return f"Resize of mode {call.problem.mode}" if call.op == "resize" else call.op
 
 
+def _crops(problem: Any) -> bool:
+    """Return whether some padding is negative."""
+    return any(edge < 0 for pair in problem.padding for edge in pair)
+
+
 def _unlike_conv(call: Call) -> str | None:
     problem = call.conv
     if problem.flip:
         return "ONNX has no flipped convolution"
-    if min(edge for pair in problem.padding for edge in pair) < 0:
+    if _crops(problem):
         return "ONNX has no negative padding"
     if call.op == "conv_integer" and problem.k != 1:
         return "the CPU provider has no ConvInteger with a zero point for each channel"
@@ -119,6 +124,7 @@ _UNLIKE: dict[str, Callable[[Call], str | None]] = {
     **dict.fromkeys(("conv", "conv_integer", "quantized_conv"), _unlike_conv),
     "max_pool": _unlike_windows,
     "avg_pool": _unlike_avg_pool,
+    "deform_conv": lambda call: "ONNX has no negative padding" if _crops(call.problem) else None,
     "lp_pool": _unlike_lp_pool,
     "resize": resize.unsupported,
     "pixel_unshuffle": lambda call: (
@@ -307,6 +313,13 @@ def _grid_sample(call: Call) -> Graph:
     return [node], {}
 
 
+def _deform_conv(call: Call) -> Graph:
+    problem, present = call.problem, call.is_present
+    roles = [role if present(role) else "" for role in ("x", "w", "offset", "b", "mod")]
+    attributes = {"group": problem.groups, "offset_group": problem.offset_groups}
+    return [_node("DeformConv", roles, ["_y"], **_windows(call), **attributes)], {}
+
+
 def _roi_align(call: Call) -> Graph:
     problem = call.problem
     at = {"_0": np.array([0]), "_1": np.array([1]), "_5": np.array([5])}
@@ -331,6 +344,7 @@ _SAMPLED = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 _NODES: dict[str, Builder] = {
     "grid_sample": _grid_sample,
     "roi_align": _roi_align,
+    "deform_conv": _deform_conv,
     "conv": _conv,
     "conv_integer": _integer_conv,
     "quantized_conv": _integer_conv,

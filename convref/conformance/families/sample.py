@@ -1,5 +1,6 @@
 """Sampled images drawn from windows, and the positions at which they are sampled."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from ...case import Case
 from ...ops import FAMILY, Problem
 from ..fills import values
-from .windows import Draft, Tape, all_drawn, image_sizes, output_sizes
+from .windows import Draft, Tape, all_drawn, image_sizes, output_sizes, window_sizes
 
 SPREAD = 8  # small integers become eighths: positions on and between elements, some beyond
 
@@ -21,9 +22,12 @@ def _grid_sample(tape: Tape, op: str, draft: Draft, max_elements: int) -> Proble
     return FAMILY[op](**image, **fields)
 
 
-def _grid(case: Case, given: dict[str, Any]) -> Any:
-    found = values(case, "grid")
-    return found / found.dtype.type(SPREAD) if case.fill in ("int", "ramp") else found
+def _eighths(role: str) -> Callable[[Case, dict[str, Any]], Any]:
+    def generate(case: Case, given: dict[str, Any]) -> Any:
+        found = values(case, role)
+        return found / found.dtype.type(SPREAD) if case.fill in ("int", "ramp") else found
+
+    return generate
 
 
 def _roi_align(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
@@ -50,5 +54,14 @@ def _boxes(case: Case, given: dict[str, Any]) -> Any:
     return found
 
 
-GENERATED = {"grid": _grid, "boxes": _boxes}
-DRAW = {"grid_sample": _grid_sample, "roi_align": _roi_align}
+def _deform_conv(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
+    sizes, fields = window_sizes(draft), all_drawn(tape, op)
+    sizes["input"] = tuple(max(1, size) for size in sizes["input"])
+    divisors = [g for g in (1, 2, 3, 4, 8) if not sizes["c"] % g and g <= max(1, sizes["c"])]
+    fields["groups"], fields["offset_groups"] = tape.choose(divisors), tape.choose(divisors)
+    fields["k"] = fields["groups"] * tape.choose((1, 2, 3))
+    return FAMILY[op](**sizes, **fields)
+
+
+GENERATED = {"grid": _eighths("grid"), "offset": _eighths("offset"), "boxes": _boxes}
+DRAW = {"grid_sample": _grid_sample, "roi_align": _roi_align, "deform_conv": _deform_conv}

@@ -23,7 +23,7 @@ from ._batches import batched
 from ._kernels import PassConfig, Tensors, compute
 from ._table import ROWS, Pass
 
-_PRIMALS = ("x", "w", "b", "p", "grid")
+_PRIMALS = ("x", "w", "b", "p", "grid", "offset", "mod")
 _KEPT = ("mean", "rstd", "indices")  # results of a forward pass that its derivatives use
 AUTOCAST = {definition.op: definition.autocast for definition in (CONV, *definitions())}
 _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)

@@ -29,7 +29,8 @@ _SCHEMA = {
     "tuple[tuple[float, float], ...]": "float[]",
 }
 _PAIRED = ("Pads", "tuple[tuple[float, float], ...]")
-_ALWAYS = ("x", "dy", "p", "grid", "boxes", *OWN_TYPE, *STATISTICS)  # roles that are never left out
+# roles that are never left out
+_ALWAYS = ("x", "dy", "p", "grid", "boxes", "offset", *OWN_TYPE, *STATISTICS)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 from . import (
     activation,
     conv,
+    deform,
     norm,
     pool,
     prelu,
@@ -20,7 +21,20 @@ from . import (
     unfold,
 )
 
-MODULES = (activation, conv, norm, pool, prelu, quantized, resize, sample, scaling, softmax, unfold)
+MODULES = (
+    activation,
+    conv,
+    deform,
+    norm,
+    pool,
+    prelu,
+    quantized,
+    resize,
+    sample,
+    scaling,
+    softmax,
+    unfold,
+)
 
 # One row per pass: a function of the call and its operands, in the dtype of the operands.
 FORMULAS: dict[tuple[str, str], Callable[..., tuple[Any, ...]]] = {

@@ -37,7 +37,7 @@ def _pad(x: Any, size: int, problem: Problem) -> tuple[Any, int]:
     return _clip(x, size, sign)
 
 
-def _linear(t: Any) -> tuple[Any, Any, Any]:
+def slope(t: Any) -> tuple[Any, Any, Any]:
     if -1 <= t < 0:
         return 1 + t, 1, 0
     return (1 - t, -1, 0) if 0 <= t < 1 else (0, 0, 0)
@@ -74,7 +74,7 @@ def _axis(g: Any, size: int, problem: Problem) -> dict[int, list[Any]]:
         if problem.mode == "nearest":
             kernel = (int(j == _even(x)), 0, 0)
         else:
-            kernel = (_linear if problem.mode == "bilinear" else _cubic)(x - j)
+            kernel = (slope if problem.mode == "bilinear" else _cubic)(x - j)
         i = _pad(0 * x + j, size, problem)[0] if problem.mode == "bicubic" else j
         if 0 <= i < size and any(kernel):
             row = found.setdefault(int(i), [0, 0, 0])
