@@ -61,6 +61,16 @@ def _in_proportion(
     return sizes, (float(ratio),) * len(input)
 
 
+def _cropped(space: Sizes, output: Any, scale: Any, fields: Fields) -> Any:
+    """Return the output's sizes: those of the regions times the scales, where both are given."""
+    ones = (1,) * len(space)
+    regions = ResizeProblem(n=1, c=1, input=space, output=ones, **fields).roi
+    if not (regions and scale):
+        return output
+    cropped = zip(space, scale, regions, strict=True)
+    return tuple(floor(i * (stop - start) * s) for i, s, (start, stop) in cropped)
+
+
 def _checked(where: str, output: Sizes) -> Sizes:
     for axis, size in zip(OUTPUT_AXES[len(output)], output, strict=True):
         if size < 1:
@@ -229,12 +239,7 @@ def resize(
         "roi": () if roi is None else roi,
         "extrapolation": extrapolation_value,
     }
-    ones = (1,) * len(space)
-    regions = ResizeProblem(n=1, c=1, input=space, output=ones, **fields).roi
-    if regions and scale:
-        cropped = zip(space, scale, regions, strict=True)
-        output = tuple(floor(i * (stop - start) * s) for i, s, (start, stop) in cropped)
-    return {**fields, "output": _checked(where, output)}
+    return {**fields, "output": _checked(where, _cropped(space, output, scale, fields))}
 
 
 resize.derivatives(

@@ -10,7 +10,6 @@ from .operands import (
     check_operand,
     check_operands,
     check_positions,
-    problem_of,
     size_letters,
     spec_of,
 )
@@ -38,7 +37,6 @@ __all__ = [
     "format_problem",
     "parse",
     "parse_problem",
-    "problem_of",
     "role_dtype",
     "size_letters",
     "spec_of",

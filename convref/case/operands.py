@@ -175,7 +175,8 @@ def call_of(
     if not first:
         raise invalid(f"{op}.{pass_}", f"{argument(data[0])} is None, needs an array")
     lead = found[first]
-    problem = problem_of(op, pass_, base_shapes(found), fields, x)
+    family, shapes = FAMILY[op], {**base_shapes(found), "x": x}
+    problem = family(**family.of_operands(pass_, shapes, fields), **fields)
     absent = Spec(lead.dtype, device=lead.device)
     carried = None
     if problem.tangents(pass_):
@@ -196,14 +197,6 @@ def base_shapes(found: dict[str, Facts]) -> dict[str, Sizes]:
     """Return shapes by base role: the primal's own, else that of its tangent or cotangent."""
     shapes = {BASE_ROLE[role]: fact.shape for role, fact in found.items()}
     return {**shapes, **{role: found[role].shape for role in shapes if role in found}}
-
-
-def problem_of(
-    op: str, pass_: str, shapes: dict[str, Sizes], fields: dict[str, Any], x: Sizes
-) -> Problem:
-    """Return the Problem of an op from the shapes of its operands, by base role."""
-    family = FAMILY[op]
-    return family(**family.of_operands(pass_, {**shapes, "x": x}, fields), **fields)
 
 
 def spec_of(call: Call, role: str, fact: Facts) -> Spec:

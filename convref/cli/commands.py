@@ -74,9 +74,7 @@ def check(
         Words,
         typer.Argument(help="Names or package.module:object; by default all that can be imported."),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(help="Seconds to run, per backend, with the time to shrink failures.")
-    ] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Seconds per backend, shrinking included.")] = 60.0,
     examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many cases.")] = None,
     op: Annotated[
         Words, typer.Option(help="Ops or families, such as relu,pool; by default conv.")

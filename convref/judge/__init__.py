@@ -19,15 +19,12 @@ from ..case import Call
 from ..errors import invalid, shorten
 from ..ops import items
 from . import exact, form, likely, nonfinite, proven
-from .likely import FALSE_ALARM
-from .numerics import TF32_ETA, TF32_UNIT, UNITS, Numerics
+from .numerics import TF32_UNIT, UNITS, Numerics
 from .proven import bound
 from .references import Exhibit, Reference, reference
 from .verdicts import Verdict
 
 __all__ = [
-    "FALSE_ALARM",
-    "TF32_ETA",
     "TF32_UNIT",
     "UNITS",
     "Numerics",

@@ -47,8 +47,6 @@ from .sampling import ResizeAxis
 from .scaling import LocalResponseNormProblem, NormalizeProblem
 from .sizes import (
     FILTER_AXES,
-    MAX_ELEMENTS,
-    MAX_SIZE,
     OUTPUT_AXES,
     RANKS,
     SPATIAL,
@@ -78,8 +76,6 @@ __all__ = [
     "FILTER_AXES",
     "GROUPS",
     "MASK_NAMES",
-    "MAX_ELEMENTS",
-    "MAX_SIZE",
     "OPS",
     "OUTPUT_AXES",
     "OWN_TYPE",
