@@ -7,6 +7,7 @@ import contextlib
 import gc
 import math
 import os
+import sys
 
 import driver_stub as stub
 import pytest
@@ -19,7 +20,7 @@ _COMMON = {
     "database": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 }
-settings.register_profile("default", max_examples=80, derandomize=True, **_COMMON)
+settings.register_profile("default", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=2_500, print_blob=True, **_COMMON)
 with contextlib.suppress(ImportError):  # psutil, which the court needs
     from convref.conformance import causes
@@ -30,10 +31,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 gc.disable()
 
 
+def pytest_ignore_collect(collection_path):
+    """Doctests are collected from modules of tests only: scripts beside them import much more."""
+    script = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
+    return True if script else None
+
+
 def pytest_collection_finish():
     """What was imported and collected stays: each full collection would visit all of it again."""
     gc.enable()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _same_data_in_any_order():
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

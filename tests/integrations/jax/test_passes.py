@@ -14,7 +14,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import convref  # noqa: E402
 from convref import dispatch  # noqa: E402
-from convref.case import Spec  # noqa: E402
+from convref.case import Case, Spec  # noqa: E402
 from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
 from convref.errors import ConvrefError, UnsupportedError  # noqa: E402
@@ -23,7 +23,7 @@ from convref.judge import judge  # noqa: E402
 from convref.ops import SIGNATURE  # noqa: E402
 
 SMALL = {"max_elements": 24, "max_macs": 200, "empty": False}
-EXAMPLES = max(2, settings.default.max_examples // 30)
+EXAMPLES = max(1, settings.default.max_examples // 60)
 DERIVED = sorted(op for op, pass_ in SIGNATURE if pass_ == "double_backward")
 KEPT = ("mean", "rstd", "indices")
 
@@ -36,10 +36,14 @@ def wide_types():
 
 def campaign(check, op, pass_):
     drawn = cases([op], [pass_], dtypes=["f64"], fills=["int"], **SMALL)
+    simplest: list[Case] = []
 
-    @settings(max_examples=EXAMPLES, phases=[Phase.generate], deadline=None)
+    @settings(max_examples=EXAMPLES + 1, phases=[Phase.generate], deadline=None)
     @given(drawn)
     def run(case):
+        if not simplest:  # the first one drawn, of one element
+            simplest.append(case)
+            return
         arrays = operands(case)
         call = replace(case.call, specs=(Spec(case.call.dtype),))
         given = {r: jnp.asarray(a) for r, a in zip(call.roles, arrays) if a is not None}

@@ -318,7 +318,7 @@ ERRORS = (
     (lambda: nn.Softmax()(IMAGE), ConvrefError, "dim is None, needs an integer"),
     (lambda: nn.Softmax(4)(IMAGE), ConvrefError, "dim is 4, needs -4 to 3"),
     (lambda: nn.LayerNorm(3)(IMAGE), ConvrefError, "needs to end in normalized_shape"),
-    (lambda: nn.CrossEntropyLoss()(IMAGE, IMAGE), ConvrefError, "target has shape"),
+    (lambda: nn.CrossEntropyLoss()(IMAGE, IMAGE[0]), ConvrefError, "target has shape"),
     (lambda: nn.ReLU(backend="nobody")(IMAGE), ConvrefError, "'nobody' is unknown"),
     (lambda: nn.ReLU(backend=7)(IMAGE), ConvrefError, "backend is 7, needs a name"),
     (lambda: nn.SiLU(backend="triton")(IMAGE), UnsupportedError, "no kernel for silu"),
