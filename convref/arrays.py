@@ -166,6 +166,18 @@ def to_numpy(array: Any) -> Array:
     return array.numpy(force=True)
 
 
+def imported(where: str, array: Any) -> Any:
+    """Return an array of another library as NumPy's, through DLPack; all else as it is."""
+    if isinstance(array, np.ndarray) or kind_of(array) or not hasattr(array, "__dlpack__"):
+        return array
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # on a GPU, or bf16
+        name = f"{type(array).__module__}.{type(array).__name__}"
+        what = f"{name} does not export to NumPy ({error}), needs a NumPy array"
+        raise invalid(where, what) from None
+
+
 def to_torch(array: Any) -> Any:
     """Return `array` as a torch tensor that shares its memory, strides kept.
 

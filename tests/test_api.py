@@ -555,6 +555,35 @@ def test_assert_correct_passes_right_and_raises_on_wrong_results(name: str) -> N
         assert "wrong: " in str(caught.value)
 
 
+class Foreign:
+    """An array of a library that exports by DLPack."""
+
+    def __init__(self, array: Any, error: Exception | None = None) -> None:
+        self.array, self.error = array, error
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_assert_correct_reads_arrays_of_other_libraries() -> None:
+    x, w, y = np.ones((1, 1, 4)), np.ones((1, 1, 2)), np.full((1, 1, 3), 2.0)
+    convref.assert_correct(Foreign(y), "conv1d", (Foreign(x), Foreign(w)), padding=[0])
+    with pytest.raises(AssertionError, match=r"y\[0, 0, 0\] is 3.0, needs exactly 2.0"):
+        convref.assert_correct(Foreign(y + 1), "conv1d", (Foreign(x), w))
+    convref.assert_correct((Foreign(y), y / 2), "conv1d_jvp", ((x, Foreign(w)), (None, w / 2)))
+    far = Foreign(y, BufferError("on a GPU"))
+    with pytest.raises(ConvrefError, match=r"Foreign does not export to NumPy \(on a GPU\)"):
+        convref.assert_correct(far, "conv1d", (x, w))
+    hidden = np.ma.masked_array(y, mask=[[[True, False, False]]])
+    with pytest.raises(ConvrefError, match="is a MaskedArray"):
+        convref.assert_correct(hidden, "conv1d", (x, w))
+
+
 def test_assert_correct_in_other_forms() -> None:
     y = convref.conv2d(X, W, B)
     convref.assert_correct(y, "conv.fprop", [X, W, B], accuracy=convref.Numerics("rn64"))

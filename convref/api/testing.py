@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import facts, to_numpy
+from ..arrays import facts, imported, to_numpy
 from ..case import Call, Case, Spec, axis_letters
 from ..errors import invalid, shorten
 from ..judge import Numerics, judge
@@ -97,7 +97,8 @@ def assert_correct(
     ----------
     got : array or tuple of (array or None)
         What your kernel returned, in the form in which the function of this name returns it; after
-        OP.PASS every result in the order of `convref.SIGNATURE`.
+        OP.PASS every result in the order of `convref.SIGNATURE`. Arrays of other libraries, here
+        and in `operands`, are read through DLPack where they are in the host's memory.
     name : str
         As in `case_of`.
     operands : tuple
@@ -131,12 +132,19 @@ def assert_correct(
         what = f"accuracy is {shorten(repr(accuracy))}, needs a Numerics or the name of a model"
         raise invalid("assert_correct", what)
     numerics = Numerics(accuracy) if isinstance(accuracy, str) else accuracy
+    operands, got = _imported(tuple(operands)), _imported(got)
     recorded = record(name, operands, arguments)
     found = _listed(name, recorded, got)
     for number, traced in enumerate(recorded.calls):
         given = {mark.place[1]: a for mark, a in found if mark.place[0] == number}
         if given:
             _judge(traced, given, numerics)
+
+
+def _imported(arrays: Any) -> Any:
+    if isinstance(arrays, (tuple, list)):
+        return tuple(_imported(array) for array in arrays)
+    return imported("assert_correct", arrays)
 
 
 def _listed(name: str, recorded: Recorded, got: Any) -> list[tuple[Mark, Any]]:
