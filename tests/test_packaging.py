@@ -126,6 +126,7 @@ def test_dist_info_is_found_before_anything_is_installed(tmp_path):
 
 def test_the_installed_version_is_the_one_in_the_sources():
     assert distribution("convref").version == PROJECT["version"]
+    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
 def test_constraints_pin_every_direct_requirement():
