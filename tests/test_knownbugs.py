@@ -213,9 +213,11 @@ EXAMPLES = {
     ),
     "torch-group-norm-mask": ("group_norm.bgrad:n1c1_i2x1:mem=x.nhwc:fill=ones",),
     "torch-batch-norm-grad-order": ("batch_norm.wgrad:n2c2_i1x2:mem=dy.hnwc",),
+    "torch-instance-norm-grad-order": ("instance_norm.bgrad:n1c2_i1x2:mem=dy.nhwc:seed=2",),
     "torch-group-norm-jvp-order": ("group_norm.jvp:n1c2_i1x2:mem=x.nhwc:fill=ones",),
     "torch-batch-norm-f16-second": (
         "batch_norm.double_backward:n1c2_i2:dt=f16:mask=100:fill=impulse",
+        "instance_norm.double_backward:n1c2_i2:dt=f16:mask=100:fill=impulse",
     ),
     "torch-frozen-norm-order": ("batch_norm_eval.dgrad:n1c2_i1x2:mem=x.nwch:seed=2",),
     "torch-frozen-norm-mean": ("batch_norm_eval.wgrad:n1c2_i1:mem=rmean.step3c",),
@@ -277,6 +279,7 @@ EXAMPLES = {
         "lp_pool.double_backward:n1c1_i3x1_f1x1:dt=f16:mask=01:fill=normal",
         "lp_pool.jvp:n1c3_i3_f1:norm=4:dt=f16:fill=normal",
     ),
+    "torch-lrn-order": ("local_response_norm.jvp:n1c2_i1x2x2:mem=x.dhcwn:fill=ones",),
     "torch-scaled-f16": (
         "normalize.fprop:n1c1_i2:dt=f16:fill=impulse",
         "local_response_norm.fprop:n1c1_i27:size=3:beta=1:dt=f16:fill=wide:seed=43299",

@@ -76,22 +76,31 @@ def _reciprocal_norm(s: Array, problem: Problem) -> tuple[Array, Array, Array]:
     return g, np.where(low, nothing, g1), np.where(low, nothing, g2)
 
 
+def varying(at: Slopes, term: Array, problem: Problem) -> Array:
+    """Return a term with a derivative of g, and 0 where eps divides: g is a constant there."""
+    if not isinstance(problem, NormalizeProblem):
+        return term
+    return np.where(at.g1 == 0, constant(0, term), term)
+
+
 def tangent(at: Slopes, v: Array, problem: Problem) -> Array:
     """Return S.2, the derivative of y along v."""
-    return at.g * v + at.x * at.g1 * sums(at.f1 * v, problem)
+    return at.g * v + varying(at, at.x * at.g1 * sums(at.f1 * v, problem), problem)
 
 
 def gradient(at: Slopes, dy: Array, problem: Problem) -> Array:
     """Return S.3, the adjoint of `tangent`."""
-    return at.g * dy + at.f1 * sums(at.g1 * at.x * dy, problem, adjoint=True)
+    by_sum = varying(at, at.g1 * at.x * dy, problem)
+    return at.g * dy + at.f1 * sums(by_sum, problem, adjoint=True)
 
 
 def second_derivative(at: Slopes, v: Array, dy: Array, problem: Problem) -> Array:
     """Return the derivative of <v, gradient(dy)> along x (S.4)."""
     inner = sums(at.f1 * v, problem)
     by_sum = at.g1 * v * dy + at.g2 * inner * at.x * dy
-    own = at.f2 * v * sums(at.g1 * at.x * dy, problem, adjoint=True)
-    return at.f1 * sums(by_sum, problem, adjoint=True) + own + at.g1 * dy * inner
+    own = at.f2 * v * sums(at.g1 * at.x * dy, problem, adjoint=True) + at.g1 * dy * inner
+    by_sum = varying(at, by_sum, problem)
+    return at.f1 * sums(by_sum, problem, adjoint=True) + varying(at, own, problem)
 
 
 def _results(at: Slopes, given: dict[str, Array], problem: Problem) -> dict[str, Array]:

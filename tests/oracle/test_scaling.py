@@ -121,3 +121,15 @@ def test_a_bound_beside_eps_is_infinite_in_derivatives_alone():
     assert np.isfinite(oracle.magnitudes(call, dy, x + 1)[0]).all()
     forward = replace(call, pass_="fprop", specs=call.specs[:1])
     assert np.isfinite(oracle.magnitudes(forward, x)[0]).all()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "loops"])
+def test_below_eps_an_element_does_not_move_the_others(backend):
+    """The divisor is a constant there: a NaN in a direction stays where it is."""
+    x, v, given = np.array([[1.0, 2.0]]), np.array([[np.nan, 4.0]]), {"eps": 8.0}
+    _, y_dot = convref.normalize_jvp((x,), (v,), **given, backend=backend)
+    dx = convref.normalize_backward(v, x, **given, backend=backend)
+    ddy, second = convref.normalize_double_backward(v, x, x, **given, backend=backend)
+    assert y_dot[0, 1] == dx[0, 1] == ddy[0, 1] == 0.5
+    assert np.isnan([y_dot[0, 0], dx[0, 0], ddy[0, 0]]).all()
+    assert not second.any()
