@@ -1,7 +1,5 @@
 """Bans that no linter checks, each a row of a table. Prints path:line: reason."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Usage: python tools/dist_info.py FOLDER, then put FOLDER on PYTHONPATH beside the sources.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tomllib

@@ -3,8 +3,6 @@
 Usage: python tools/ends.py low|high [NAME==VERSION ...]; NAME is held at that version.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

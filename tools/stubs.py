@@ -5,8 +5,6 @@ class, so its signature is written down: `convref/__init__.pyi` and those of `MO
 convref` generates no function, so their names are written down too: `convref/api/functions.py`.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

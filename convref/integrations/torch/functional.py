@@ -320,13 +320,8 @@ _LAST = {
 
 
 def _batch_norm_eval(settings: Any, flags: Any) -> Callable[..., Tensor]:
-    (eps,) = settings
-
-    def run(x: Tensor, w: Any, b: Any, mean: Any, var: Any) -> Tensor:
-        enabled = torch.backends.cudnn.enabled
-        return torch.batch_norm(x, w, b, mean, var, False, 0.0, eps, enabled)
-
-    return run
+    rest = (False, 0.0, *settings)
+    return lambda *operands: torch.batch_norm(*operands, *rest, torch.backends.cudnn.enabled)
 
 
 def instance_norm(
