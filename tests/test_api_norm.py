@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import convref
-from convref import Numerics, UnsupportedError, judge
+from convref import ConvrefError, Numerics, UnsupportedError, judge, parse
 from convref.case import Call, Spec
 from convref.ops import GroupNormProblem
 
@@ -151,6 +151,36 @@ def test_statistics_of_16_bit_inputs_are_float32() -> None:
     problem = GroupNormProblem(n=2, c=4, input=(3, 5), groups=2, weight=False, bias=False)
     call = Call("group_norm", "fprop", problem, specs=(Spec("f16"),))
     assert judge(call, (x, None, None), (y, mean, rstd), Numerics("rn64"))
+
+
+@pytest.mark.parametrize("backend", ["loops", "torch"])
+@pytest.mark.parametrize(
+    ("types", "parameters"), [("f4 f4", "wide"), ("f2 f2", "data"), ("f2 f4", "")]
+)
+def test_parameters_and_statistics_of_16_bit_inputs(
+    types: str, parameters: str, backend: str
+) -> None:
+    """All float32 as under autocast, all of 16 bits as in such a model, or as cuDNN has them."""
+    x, (weights, running) = X.astype("f2"), types.split()
+    operands = x, MEAN.astype(running), VAR.astype(running), W.astype(weights), B.astype(weights)
+    y, mean, rstd, *new = convref.batch_norm_statistics(*operands, backend=backend)
+    assert [a.dtype for a in (y, mean, rstd, *new)] == ["f2", "f4", "f4", running, running]
+    convref.assert_correct((y, mean, rstd, *new), "batch_norm_statistics", operands)
+    assert convref.case_of("batch_norm", *operands).call.problem.parameters == parameters
+    operands = DY.astype("f2"), x, W.astype(weights), *operands[1:3], None, None, False
+    found = convref.batch_norm_backward(*operands, backend=backend)
+    assert [a.dtype for a in found] == ["f2", weights, weights]
+    convref.assert_correct(found, "batch_norm_backward", operands)
+
+
+def test_parameters_of_several_types_are_refused() -> None:
+    x, w, b = X.astype("f2"), W.astype("f4"), B.astype("f2")
+    with pytest.raises(ConvrefError, match="bias has dtype f16, needs f32"):
+        convref.group_norm(x, 2, w, b)
+    with pytest.raises(ConvrefError, match="running_mean has dtype f16, needs f32"):
+        convref.batch_norm(x, MEAN.astype("f2"), VAR.astype("f2"), w)
+    assert "par" not in str(parse("group_norm.fprop:n1c2_i3:par=data:dt=bf16"))
+    assert "par" not in str(parse("batch_norm.fprop:n1c2_i3:par=wide"))
 
 
 def test_named_backend_refuses_unsupported_call() -> None:

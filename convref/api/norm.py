@@ -283,7 +283,7 @@ _ENTRIES = entries(
     input : (N, C) or (N, C, *spatial) array
         At least two values per channel.
     running_mean, running_var : (C,) array, optional
-        Float32 where `input` has 16 bits.
+        Where `input` has 16 bits, float32 or, if `weight` is not, as `input`.
     training : bool
         Whether to normalise by the statistics of the batch or by the running ones.
     momentum : float or None

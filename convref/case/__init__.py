@@ -1,6 +1,6 @@
 """Call, Case and the line: a computation and its data as one shell word."""
 
-from ..ops import SPATIAL
+from ..ops import SPATIAL, role_dtype
 from .call import FILLS, MATHS, Call, Case
 from .operands import (
     argument,
@@ -14,7 +14,7 @@ from .operands import (
     spec_of,
 )
 from .parse import MAX_LINE, parse, parse_problem
-from .spec import Spec, axis_letters, channels_last, role_dtype
+from .spec import Spec, axis_letters, channels_last
 from .text import format_problem
 
 __all__ = [

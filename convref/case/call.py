@@ -27,7 +27,7 @@ from ..ops import (
     passes,
 )
 from ..ops.sizes import one_of
-from .spec import Spec, axis_letters, role_dtype
+from .spec import Spec, axis_letters
 from .text import memory_text, problem_keys, shape_text
 
 _NAMES = {f"{op}.{pass_}" for op, pass_ in SIGNATURE}
@@ -82,12 +82,12 @@ class Call:
         one_of(where, "math", self.math, MATHS)
         specs = self._spread(where)
         put(self, "problem", self.problem.for_pass(self.pass_, specs[0].dtype))
-        put(self, "specs", tuple(map(self._spec, self.roles, specs)))
+        put(self, "specs", tuple(map(self._spec, self.roles, self._typed(where, specs))))
         if reason := self.problem.refuses(self.dtype):
             raise invalid(where, reason)
 
     def _spread(self, where: str) -> tuple[Spec, ...]:
-        """Return a Spec for every role; indices and statistics have types of their own."""
+        """Return a Spec for every role."""
         given = isinstance(self.specs, tuple)
         specs = self.specs if given and self.specs else (Spec(),)
         if not given or not all(isinstance(spec, Spec) for spec in specs):
@@ -95,17 +95,18 @@ class Call:
         specs = specs * len(self.roles) if len(specs) == 1 else specs
         if len(specs) != len(self.roles):
             raise invalid(where, f"specs has {len(specs)} entries, needs {len(self.roles)}")
-        own = (*OWN_TYPE, *STATISTICS)
-        named = list(zip(self.roles, specs))
-        data = {spec.dtype for role, spec in named if role not in own}
-        if len(data) != 1 or len({spec.device for spec in specs}) != 1:
+        return specs
+
+    def _typed(self, where: str, specs: tuple[Spec, ...]) -> list[Spec]:
+        """Return the specs; indices, statistics and parameters may have types of their own."""
+        main, given = specs[0].dtype, (*OWN_TYPE, *STATISTICS)
+        own = [self.problem.dtype_of(role, main) for role in self.roles]
+        named = zip(self.roles, specs, own)
+        wrong = any(s.dtype not in (main, code) and r not in given for r, s, code in named)
+        if wrong or len({spec.device for spec in specs}) != 1:
             mixed = sorted({f"{spec.dtype} on {spec.device}" for spec in specs})
             raise invalid(where, f"specs have {', '.join(mixed)}, need one dtype and one device")
-        main = specs[0].dtype
-        return tuple(
-            replace(spec, dtype=role_dtype(role, main)) if role in own else spec
-            for role, spec in named
-        )
+        return [replace(spec, dtype=code) for spec, code in zip(specs, own)]
 
     def _mask(self, where: str) -> tuple[bool, ...]:
         count = len(self.signature.results)
@@ -213,7 +214,7 @@ class Call:
 
     def dtype_of(self, role: str) -> str:
         """Return the short name of the type that the operand or result in `role` has."""
-        return role_dtype(role, self.dtype)
+        return self.problem.dtype_of(role, self.dtype)
 
     def spec(self, role: str) -> Spec:
         """Return the Spec of the operand in `role`."""

@@ -176,6 +176,7 @@ def call_of(
         raise invalid(f"{op}.{pass_}", f"{argument(data[0])} is None, needs an array")
     lead = found[first]
     family, shapes = FAMILY[op], {**base_shapes(found), "x": x}
+    fields = {**fields, **family.of_dtypes(pass_, {r: fact.dtype for r, fact in found.items()})}
     problem = family(**family.of_operands(pass_, shapes, fields), **fields)
     absent = Spec(lead.dtype, device=lead.device)
     carried = None

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..ops import OWN_TYPE, STATISTICS, Problem
-
-_STATISTIC_DTYPE = {"f16": "f32", "bf16": "f32"}
+from ..ops import Problem
 
 
 def axis_letters(problem: Problem, role: str) -> str:
@@ -22,17 +20,6 @@ def channels_last(letters: str) -> str:
     return (
         letters if len(letters) < 3 or letters == "ncl" else letters[0] + letters[2:] + letters[1]
     )
-
-
-def role_dtype(role: str, dtype: str) -> str:
-    """Return the type of the array in `role` where data have the type `dtype`.
-
-    >>> role_dtype("x", "bf16"), role_dtype("indices", "bf16"), role_dtype("mean", "bf16")
-    ('bf16', 'i64', 'f32')
-    """
-    if role in OWN_TYPE:
-        return OWN_TYPE[role]
-    return _STATISTIC_DTYPE.get(dtype, dtype) if role in STATISTICS else dtype
 
 
 @dataclass(frozen=True)

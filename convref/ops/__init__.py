@@ -20,7 +20,7 @@ from .activation import (
     SoftshrinkProblem,
     ThresholdProblem,
 )
-from .base import BASE_ROLE, OWN_TYPE, STATISTICS, Field, Problem
+from .base import BASE_ROLE, OWN_TYPE, STATISTICS, Field, Problem, role_dtype
 from .conv import ConvProblem
 from .norm import (
     BatchNormProblem,
@@ -147,4 +147,5 @@ __all__ = [
     "pads",
     "passes",
     "plain",
+    "role_dtype",
 ]

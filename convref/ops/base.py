@@ -29,11 +29,23 @@ OWN_TYPE = {
     **dict.fromkeys(("b32", "zero", "acc"), "i32"),  # of integer convolutions
     "scale": "f32",
 }
-STATISTICS = ("mean", "rstd", "rmean", "rvar")  # float32 for 16-bit data, as in libraries
+STATISTICS = ("mean", "rstd", "rmean", "rvar")
+_STATISTIC_DTYPE = {"f16": "f32", "bf16": "f32"}  # as in libraries
 
 BASE_ROLE = {
     variant: role for role in ROLES for variant in (role, f"d{role}", f"{role}_dot", f"dd{role}")
 } | {role: role for role in (*OWN_TYPE, *STATISTICS)}
+
+
+def role_dtype(role: str, dtype: str) -> str:
+    """Return the type of the array in `role` where data and weights have the type `dtype`.
+
+    >>> role_dtype("x", "bf16"), role_dtype("indices", "bf16"), role_dtype("mean", "bf16")
+    ('bf16', 'i64', 'f32')
+    """
+    if role in OWN_TYPE:
+        return OWN_TYPE[role]
+    return _STATISTIC_DTYPE.get(dtype, dtype) if role in STATISTICS else dtype
 
 
 class Field(NamedTuple):
@@ -259,6 +271,15 @@ class Problem:
     def tangents(self, pass_: str) -> str:
         """Return the primals that may, each on its own, carry a tangent or cotangent in `pass_`."""
         return ""
+
+    def dtype_of(self, role: str, code: str) -> str:
+        """Return the type of the array in `role` where data have the type `code`."""
+        return role_dtype(role, code)
+
+    @classmethod
+    def of_dtypes(cls, pass_: str, types: dict[str, str]) -> dict[str, Any]:
+        """Return the fields that the types of the operands, by role, determine."""
+        return {}
 
     def refuses(self, code: str) -> str | None:
         """Return why numbers of type `code` have no such result, or None."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
+from ..dtypes import SIXTEEN
 from ..errors import invalid
 from .base import BASE_ROLE, INEXACT, Field, Problem
 from .sizes import SPATIAL, Sizes, integer
@@ -39,12 +40,18 @@ class NormProblem(Problem):
         Added to the variance, at least 0 in batch norm. Elsewhere a sum below 0 gives NaN.
     weight, bias : bool
         Whether there is one.
+    parameters : str
+        Of 16-bit data, weights have the type of the data and running statistics float32. "wide"
+        means that both are float32 (as under autocast), "data" that both have the type of the data
+        (as in a model of 16 bits). Empty where the arrays of a pass do not differ.
     """
 
+    OF_OPERANDS: ClassVar[tuple[str, ...]] = (*Problem.OF_OPERANDS, "parameters")
     KEYS: ClassVar[dict[str, Field]] = {
         "eps": Field("eps", "float", draws=(1e-5, 1e-5, 1e-5, 1e-3, 0.5, 1e-6)),
         "weight": Field("weight", "flag", draws=(True, True, True, False)),
         "bias": Field("bias", "flag", draws=(True, True, True, False)),
+        "par": Field("parameters", "word", draws=("", "", "", "", "wide", "data")),
     }
     REFUSES: ClassVar[dict[str, str]] = INEXACT
     INDEPENDENT: ClassVar[str] = "n"
@@ -53,6 +60,7 @@ class NormProblem(Problem):
     eps: float = 1e-5
     weight: bool = True
     bias: bool = True
+    parameters: str = ""
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -85,9 +93,31 @@ class NormProblem(Problem):
             return letters[1 : 1 + len(self._weights())]
         return {(0, 2, 3): "c", (2, 3): "ng"}[self.blocks.statistics][: len(self.shape(role))]
 
-    def for_pass(self, pass_: str, code: str) -> Problem:
+    def for_pass(self, pass_: str, code: str) -> NormProblem:
         """Return the problem of `pass_`: in backward the mask alone decides on the bias."""
-        return replace(self, bias=True) if pass_ == "backward" else self
+        given = _ROLES[self.name, pass_]
+        differs = {"wide": self.weight or (self.bias and "b" in given), "data": "rmean" in given}
+        kept = code in SIXTEEN and differs.get(self.parameters, False)
+        bias = self.bias or pass_ == "backward"
+        return replace(self, bias=bias, parameters=self.parameters if kept else "")
+
+    def dtype_of(self, role: str, code: str) -> str:
+        """Return the type of the array in `role` where data have the type `code`."""
+        if self.parameters == "wide" and BASE_ROLE[role] in ("w", "b"):
+            return "f32"
+        if self.parameters == "data" and role in ("rmean", "rvar"):
+            return code
+        return super().dtype_of(role, code)
+
+    @classmethod
+    def of_dtypes(cls, pass_: str, types: dict[str, str]) -> dict[str, Any]:
+        """Return the field `parameters` as the types of the operands, by role, determine it."""
+        found = {BASE_ROLE[role]: code for role, code in reversed(types.items())}
+        if found.get("x", found.get("y")) not in SIXTEEN:
+            return {}
+        if found.get("w", found.get("b")) == "f32":
+            return {"parameters": "wide"}
+        return {"parameters": "data"} if found.get("rmean") in SIXTEEN else {}
 
     @property
     def may_cancel(self) -> bool:
@@ -310,6 +340,7 @@ class RmsNormProblem(LayerNormProblem):
     KEYS: ClassVar[dict[str, Field]] = {
         "eps": Field("eps", "float", draws=(None, None, 1e-5, 1e-6, 1e-3, 0.5)),
         "weight": NormProblem.KEYS["weight"],
+        "par": NormProblem.KEYS["par"],
     }
     SUBTRACTS_MEAN: ClassVar[bool] = False
 
@@ -319,10 +350,11 @@ class RmsNormProblem(LayerNormProblem):
     def _validate(self, where: str, rank: int) -> None:
         self._put("bias", False)
 
-    def for_pass(self, pass_: str, code: str) -> Problem:
+    def for_pass(self, pass_: str, code: str) -> NormProblem:
         """Return the problem with the eps of numbers of type `code`, if it has none."""
+        made = super().for_pass(pass_, code)
         own = 2.0**-52 if code in ("f64", "obj") else 2.0**-23  # as wide as it is computed
-        return replace(self, eps=own) if self.eps is None else self
+        return replace(made, eps=own) if self.eps is None else made
 
 
 def _without(passes: dict[str, Pass], *bases: str) -> dict[str, Pass]:
@@ -397,3 +429,4 @@ OPS = {
         RmsNormProblem, _without(_norm(("rstd",)), "b"), ("subnormal",), like="layer_norm"
     ),
 }
+_ROLES = {(op, name): row.operands for op, spec in OPS.items() for name, row in spec.passes.items()}

@@ -127,6 +127,8 @@ def unsupported(call: Call, device: str) -> str | None:
         return f"no kernel for {call.dtype}, only for {', '.join(library.DTYPES)}"
     if call.math != "ieee":
         return f"no math={call.math}, products are exact"
+    if call.problem.line_value("par"):
+        return f"no kernel for par={call.problem.line_value('par')}"
     if any(spec.device != device for spec in call.specs):
         return f"only the device {device} is served"
     return None

@@ -62,6 +62,8 @@ LINES = (
     "group_norm.backward:n2c40g4_i40x9:dt=bf16:mem=nhwc:fill=normal",
     "group_norm.backward:n2c6g6_i300:weight=0:mask=101:dt=f32:fill=normal",
     "group_norm.backward:n0c6g2_i4x4:dt=f32",
+    "batch_norm.fprop:n2c3_i4x5:par=data:dt=bf16:fill=normal",
+    "group_norm.backward:n2c4g2_i3x3:par=wide:dt=f16:fill=normal",
 )
 
 

@@ -33,6 +33,8 @@ def supports(call: Call, rules: bool) -> str | None:
         return f"the adapter has no {call.op} for {call.dtype}"
     if call.op != "conv" and not prod(call.problem.shape("x")):
         return "the adapter does not support empty images"
+    if call.problem.line_value("par"):
+        return f"the adapter does not support par={call.problem.line_value('par')}"
     if call.pass_ != "fprop" and call.op in _OTHER_DERIVATIVES:
         return _OTHER_DERIVATIVES[call.op]
     if call.op == "max_pool" and not rules:

@@ -46,6 +46,8 @@ def supports(call: Call) -> str | None:
         return f"math={call.math} is not supported on the CPU"
     if call.op != "conv" and not prod(call.problem.shape("x")):
         return "the adapter does not support empty images"
+    if call.problem.line_value("par"):
+        return f"the adapter does not support par={call.problem.line_value('par')}"
     reason = _UNLIKE.get(call.op)
     return reason(call) if reason else None
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...arrays import torch_dtype
 from ...case import Call
 from ...dtypes import REAL, SIXTEEN
 from ...ops import (
@@ -52,10 +53,13 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
     """Return the results by role."""
     if rules:  # forward mode refuses expanded tensors
         tensors = tuple(None if t is None else t.contiguous() for t in tensors)
+    if call.pass_ != "fprop" and call.problem.parameters == "wide":
+        # ATen rounds dw and db to 16 bits
+        tensors = tuple(None if t is None else t.float() for t in tensors)
     given = {role: t for role, t in zip(call.roles, tensors) if t is not None}
     found = _fprop(call, given) if call.pass_ == "fprop" else _derived(call, given, *tensors)
     shape = call.problem.shape
-    return call.results(lambda r: found[r].reshape(shape(r)).to(_type(call, r, given)))
+    return call.results(lambda r: found[r].reshape(shape(r)).to(torch_dtype(call.dtype_of(r))))
 
 
 def _derived(call: Call, given: Given, *tensors: Tensor | None) -> Given:
@@ -65,12 +69,6 @@ def _derived(call: Call, given: Given, *tensors: Tensor | None) -> Given:
     return {r: t for r, t in zip(call.signature.results, found) if t is not None}
 
 
-def _type(call: Call, role: str, given: Given) -> torch.dtype:
-    """Return the type of a result; statistics of 16-bit data are float32."""
-    data = (given["dy"] if "dy" in given else given["x"]).dtype
-    return torch.float32 if call.dtype_of(role) == "f32" else data
-
-
 def _parameters(call: Call, given: Given) -> list[Tensor]:
     """Return weight and bias, if the op has one; ones and zeros where there is none.
 
@@ -78,7 +76,7 @@ def _parameters(call: Call, given: Given) -> list[Tensor]:
     RMS norm has them in the type of the data.
     """
     like = next(iter(given.values()))
-    wide = call.dtype in SIXTEEN and call.op != "rms_norm"
+    wide = call.dtype in SIXTEEN and (call.op != "rms_norm" or call.problem.parameters == "wide")
     kind = torch.float32 if wide else like.dtype
     shape = call.problem.shape("w")
     return [
@@ -98,7 +96,8 @@ def _forward(call: Call, given: Given, x: Tensor, *parameters: Tensor) -> Tensor
         return torch.group_norm(x, problem.groups, *parameters, eps)
     if isinstance(problem, LayerNormProblem):  # and RMS norm, which is one
         return getattr(F, call.op)(x, list(problem.shape("w")), *parameters, eps)
-    (w, b), old = parameters, [given[r].detach() if r in given else None for r in ("rmean", "rvar")]
+    w, b = parameters
+    old = [given[r].detach().to(w.dtype) if r in given else None for r in ("rmean", "rvar")]
     momentum = getattr(problem, "momentum", 0.0)
     if isinstance(problem, InstanceNormProblem):
         return F.instance_norm(x, *old, w, b, True, momentum, eps)
@@ -131,6 +130,8 @@ def _saving(call: Call, given: Given) -> tuple[Tensor, ...]:
 def _fprop(call: Call, given: Given) -> Given:
     if call.op == "batch_norm_eval":
         return {"y": _forward(call, given, given["x"], *_parameters(call, given))}
-    old: Given = {role: given[role].clone() for role in ("rmean", "rvar") if role in given}
+    kind = torch.float32 if call.dtype in SIXTEEN else given["x"].dtype
+    running = [role for role in ("rmean", "rvar") if role in given]
+    old: Given = {role: given[role].to(kind, copy=True) for role in running}
     found = _saving(call, {**given, **old})  # which writes into old
     return {**dict(zip(call.signature.results, found)), **old}

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
 from ... import case, dispatch
-from ...arrays import Facts, facts
+from ...arrays import Facts, facts, torch_dtype
 from ...case import Call, argument, base_shapes
 from ...errors import invalid
 from ...ops import BASE_ROLE, STATISTICS, Problem
@@ -71,7 +71,7 @@ class _Planned:
             self.run = dispatch.plan(call, config.backend, "torch").bound()
         given = zip(call.roles, operands)
         self.missing = tuple(
-            (i, call.problem.shape(role))
+            (i, call.problem.shape(role), torch_dtype(call.dtype_of(role)))
             for i, (role, tensor) in enumerate(given)
             if tensor is None and call.is_present(role)
         )
@@ -116,8 +116,8 @@ def _completed(planned: _Planned, operands: Tensors) -> Tensors:
     """Return the operands with zeros for required tangents that are absent."""
     template = next(t for t in operands if t is not None and t.is_floating_point())
     listed = list(operands)
-    for i, shape in planned.missing:
-        listed[i] = template.new_zeros(shape)
+    for i, shape, dtype in planned.missing:
+        listed[i] = template.new_zeros(shape, dtype=dtype)
     return tuple(listed)
 
 
@@ -174,12 +174,13 @@ def empty(config: PassConfig, operands: Tensors) -> Tensors:
     lead = next(t for t in given.values() if t.is_floating_point() or len(given) == 1)
     statistic = torch.float32 if lead.dtype in (torch.float16, torch.bfloat16) else lead.dtype
     dtypes = {"indices": torch.int64} | dict.fromkeys(STATISTICS, statistic)
+    dtypes |= {role: t.dtype for role, t in given.items()}
     wanted = config.mask or (True,) * len(row.signature.results)
     layouts = formats(row, problem, operands)
     return tuple(
         torch.empty(
             sizes[BASE_ROLE[role]] if BASE_ROLE[role] in sizes else problem.shape(role),
-            dtype=dtypes.get(role, lead.dtype),
+            dtype=dtypes.get(role, dtypes.get(BASE_ROLE[role], lead.dtype)),
             device=lead.device,
             memory_format=layout,
         )

@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from ... import dispatch, knownbugs
 from ...arrays import Facts, facts
-from ...case import Call, Spec, argument
-from ...case.spec import channels_last, role_dtype
+from ...case import Call, Spec, argument, role_dtype
+from ...case.spec import channels_last
 from ...errors import UnsupportedError, invalid, message
 from ...ops import SIGNATURE, STATISTICS
 from ._autograd import is_recorded, rule_of
