@@ -196,6 +196,7 @@ def rounded_boxes(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem],
     def sampling(boxes: Array, problem: Problem) -> Moduli:
         axes, all_errors = [], []
         unbounded: Any = np.zeros((len(boxes), 1, 1), bool)
+        beyond: Any = np.zeros(len(boxes), bool)
         for axis, (size, out) in enumerate(zip(problem.input, problem.output)):
             x, count = sample.roi_positions(boxes, problem, axis)
             ends = abs(boxes[:, 2 - axis]) + abs(boxes[:, 4 - axis])
@@ -214,12 +215,23 @@ def rounded_boxes(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem],
                 (errors[0] + edge) * ((inside | edge) & real),
             ]
             weights = [sample.by_bin(w / np.maximum(count, 1)[:, None], out) for w in each]
-            element = sample.by_bin(found.element, out)
-            axes.append(Taps(element, np.ones(element.shape, bool), (weights[0],)))
-            all_errors.append((weights[1],))
+            beyond = beyond | ((~inside | edge) & real).any(1)
+            axes.append(Taps(sample.by_bin(found.element, out), inside, (weights[0],)))
+            all_errors.append((_with_0(weights[1]),))
+        axes = [_reading_0(taps, beyond) for taps in axes]
         return kind(axes, all_errors, unbounded, problem.input)
 
     return sampling
+
+
+def _reading_0(taps: Taps, beyond: Array) -> Taps:
+    """Return the taps and one of weight 0: a sample beyond the image may read its first element."""
+    element = np.concatenate([taps.element, np.where(beyond[:, None], 0, taps.element[:1])])
+    return Taps(element, np.ones(element.shape, bool), (_with_0(taps.weights[0]),))
+
+
+def _with_0(weights: Array) -> Array:
+    return np.concatenate([weights, 0 * weights[:1]])
 
 
 def _count_may_differ(boxes: Array, problem: Problem, axis: int, off: Array, unit: float) -> Array:

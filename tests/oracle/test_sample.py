@@ -184,6 +184,18 @@ def test_deform_conv_is_onnxs():
     assert judged > 4
 
 
+def test_a_sample_beyond_the_image_may_multiply_its_first_element_by_0():
+    x, boxes = np.full((1, 1, 1, 9), 7.0), np.array([[0.0, 7, 0, 11, 0]])
+    x[..., 0] = np.inf
+    call = parse("roi_align.fprop:n1c1_i1x9_o1x1:sr=2:dt=f64").call
+    y, nan = np.full((1, 1, 1, 1), 3.5), np.full((1, 1, 1, 1), np.nan)
+    assert judge(call, (x, boxes), (y,), Numerics("rn64"))
+    assert judge(call, (x, boxes), (nan,), Numerics("rn64"))
+    boxes[0, 3] = 8  # now all samples are within
+    assert judge(call, (x, boxes), (2 * y,), Numerics("rn64"))
+    assert not judge(call, (x, boxes), (nan,), Numerics("rn64"))
+
+
 @pytest.mark.parametrize("image", [-1, 2, np.nan])
 def test_a_box_in_no_image_is_refused(image):
     boxes = np.array([[0.0, 0, 0, 1, 1], [image, 0, 0, 1, 1]])
