@@ -124,14 +124,19 @@ def check(
         shrink,
         retest=retest_known,
     )
-    regions = more if known or retest_known else None
-    names = backends or _installed()
-    for name in names:
-        dispatch.load(name)  # a wrong name is refused before anything starts
+    names = _chosen(backends)
     if not (op or replay or laws):
         print(f"checking conv alone; for the other ops: --op {','.join(OTHERS)}")
-    good = _campaigns(settings, names, regions, html)
+    good = _campaigns(settings, names, more if known or retest_known else None, html)
     raise typer.Exit(ExitStatus.FAILED if fail and not good else ExitStatus.DONE)
+
+
+def _chosen(backends: list[str] | None) -> list[str]:
+    """Return the backends to check; a wrong name is refused before anything starts."""
+    names = backends or _installed()
+    for name in names:
+        dispatch.load(name)
+    return names
 
 
 def _axes(seed: int, laws: bool, *chosen: tuple[str, ...]) -> Axes:
