@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import invalid, missing_extra, shorten
+from .errors import invalid, missing_extra, needs_one, shorten
 
 
 class Number(NamedTuple):
@@ -47,7 +47,22 @@ FLOATS = (*REAL, "f80")
 COMPLEX = ("c64", "c128", "c160")
 INTEGERS = tuple(code for code in _NUMPY if code[0] in "iu")
 
+# Their other names, those of NumPy among them.
+_ALIASES = {np.dtype(kind).name: code for code, kind in reversed(_NUMPY.items())} | {
+    **{"bfloat16": "bf16", "half": "f16", "single": "f32", "double": "f64"},
+    **{"fp16": "f16", "fp32": "f32", "fp64": "f64"},
+}
+
 _WIDE = {"bf16": "f64", "f16": "f64", "f32": "f64", "c64": "c128"}
+
+
+def short(name: str) -> str:
+    """Return the short name of a type by any of its names; an unknown one as it is.
+
+    >>> short("fp16"), short("float16"), short("f16")
+    ('f16', 'f16', 'f16')
+    """
+    return _ALIASES.get(name, name)
 
 
 @cache
@@ -60,7 +75,7 @@ def numpy_dtype(code: str) -> np.dtype[Any]:
             raise missing_extra("bf16", error) from None
         return np.dtype(ml_dtypes.bfloat16)
     if code not in _NUMPY:
-        raise invalid("dtype", f"got {shorten(repr(code))}, needs one of {', '.join(CODES)}")
+        raise invalid("dtype", f"got {shorten(repr(code))}, {needs_one(code, CODES)}")
     return np.dtype(_NUMPY[code])
 
 

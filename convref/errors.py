@@ -1,9 +1,28 @@
 """The exceptions of convref and the one form of their messages."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from difflib import get_close_matches
 from enum import IntEnum
 from pathlib import Path
+
+# Words of other libraries -> convref's, of which the first that an argument takes is suggested.
+_ELSEWHERE = {
+    "SAME": ("same_upper",),
+    **dict.fromkeys(("axis", "axes"), ("dim",)),
+    **dict.fromkeys(("data_format", "memory_format", "data_layout"), ("layout",)),
+    **dict.fromkeys(("pool_size", "window_shape"), ("kernel_size",)),
+    **dict.fromkeys(("kernel", "filters", "rhs"), ("weight", "kernel_size")),
+    **dict.fromkeys(("x", "data", "lhs"), ("input",)),
+    **{"dilation_rate": ("dilation",), "feature_group_count": ("groups",), "precision": ("math",)},
+    "channels_last": ("NHWC", "NWC", "NDHWC"),
+    "channels_first": ("NCHW", "NCW", "NCDHW"),
+    **dict.fromkeys(("avg", "average"), ("mean",)),
+    **dict.fromkeys(("fp32", "f32", "float32"), ("ieee", "rn32", "f32")),
+    **dict.fromkeys(("fp64", "f64", "float64"), ("rn64", "f64")),
+    **dict.fromkeys(("forward", "fwd"), ("fprop",)),
+    **dict.fromkeys(("bwd", "vjp", "grad", "gradient"), ("backward",)),
+    "convolution": ("conv",),
+}
 
 
 class ConvrefError(ValueError):
@@ -38,7 +57,7 @@ def shorten(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
 
 
-def choices(value: object, known: Iterable[str]) -> str:
+def choices(value: object, known: Collection[str]) -> str:
     """Return the words that an argument may be; of more than 20 those like its value.
 
     >>> choices("max_pol", ("conv", "max_pool", *map(str, range(20))))
@@ -59,6 +78,28 @@ def message(where: str, what: str, line: object = None) -> str:
 def invalid(where: str, what: str, line: object = None) -> ConvrefError:
     """Return the error of a user's input, with its `message`."""
     return ConvrefError(message(where, what, line))
+
+
+def likely(given: object, known: Collection[str]) -> str:
+    """Return the word among those known that `given` may stand for; empty if there is none."""
+    text = shorten(given, 40)
+    for word in (*_ELSEWHERE.get(text, ()), *_ELSEWHERE.get(text.lower(), ())):
+        if word in known:
+            return word
+    lower = {word.lower(): word for word in known}
+    close = get_close_matches(text.lower(), lower, 1, cutoff=0.8)
+    return lower[close[0]] if close else ""
+
+
+def hint(given: object, known: Collection[str]) -> str:
+    """Return the end of a message on a word that is not known: which one may be meant."""
+    meant = likely(given, known)
+    return f"; did you mean {meant}?" if meant else ""
+
+
+def needs_one(given: object, known: Collection[str], wanted: str = "one of ") -> str:
+    """Return ``needs one of ...`` for a word that is not known."""
+    return f"needs {wanted}{choices(given, known)}{hint(given, known)}"
 
 
 def missing_extra(extra: str, error: ImportError) -> MissingExtraError:

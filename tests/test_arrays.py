@@ -96,7 +96,7 @@ def test_like_returns_the_kind_of_the_template(template: Any) -> None:
 @pytest.mark.parametrize(
     ("array", "text"),
     [
-        ([1], "a is a list, needs a NumPy array or torch tensor"),
+        ([1], "a is a list, needs a NumPy array, torch tensor or JAX array"),
         (np.ones(1, bool), "a has dtype bool, needs a float, complex or integer type"),
         (np.ones(1, ml_dtypes.float8_e5m2), "a has dtype float8_e5m2, needs a float"),
         (torch.ones(1).bool(), "a has dtype bool, needs one of float16"),

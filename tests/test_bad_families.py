@@ -19,7 +19,7 @@ Rows = list[tuple[str, tuple[Any, ...], dict[str, Any], str]]  # function, array
 image, pooled, resized = np.ones((2, 3, 6, 7)), np.ones((2, 3, 3, 3)), np.ones((2, 3, 4, 5))
 at = convref.max_pool2d(image, 2, return_indices=True)[1]
 POOL: Rows = [
-    ("max_pool2d", (image, 0), {}, "max_pool.fprop: kernel_size is (0, 0), needs at least 1"),
+    ("max_pool2d", (image, 0), {}, "max_pool2d: kernel_size is (0, 0), needs at least 1"),
     ("max_pool2d", (image, 2.5), {}, "kernel_size is 2.5, needs an integer"),
     ("max_pool2d", (image, (2, 2, 2)), {}, "kernel_size has 3 entries, needs 1 or 2"),
     ("max_pool2d", (image, 2, 0), {}, "stride is (0, 0), needs at least 1"),
@@ -286,7 +286,7 @@ NORM: Rows = [
 
 logits = np.ones((2, 3))
 ACTIVATION: Rows = [
-    ("relu", (None,), {}, "relu.fprop: input is None, needs an array"),
+    ("relu", (None,), {}, "relu: input is None, needs an array"),
     ("relu", ([1.0],), {}, "input is a list, needs a NumPy array, torch tensor"),
     ("relu", (logits + 0j,), {}, "complex numbers have no order"),
     (

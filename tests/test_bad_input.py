@@ -107,7 +107,7 @@ ARGUMENTS: tuple[Wrong, ...] = (
     Wrong("conv2d", {"weight": None}, ("weight is None", "needs an array")),
     Wrong("conv2d_backward", {"grad_output": None}, ("grad_output is None", "needs an array")),
     Wrong("convolution", {"input": None}, ("input is None", "needs an array")),
-    Wrong("unfold", {"input": None}, ("input is a NoneType", "NumPy array or torch tensor")),
+    Wrong("unfold", {"input": None}, ("input is a NoneType", "torch tensor or JAX array")),
     Wrong("conv2d", {"input": x.tolist()}, ("input is a list", "NumPy array")),
     Wrong("conv2d", {"bias": [0.0] * 6}, ("bias is a list", "NumPy array")),
     Wrong("conv2d", {"weight": 3.0}, ("weight is a float", "NumPy array")),

@@ -282,7 +282,7 @@ def test_a_third_party_package_is_found(name: str, site: Path) -> None:
         "conv.fprop:n1c1k1_i3_f3:bias=0:dt=f64",
         f"  * {name}: selected by the caller",
         "True 3.0",
-        f"conv.backward: {name}: only fprop is doubled (conv.backward:n1c1k1_i3_f3:dt=f64)",
+        f"conv1d_backward: {name}: only fprop is doubled (conv.backward:n1c1k1_i3_f3:dt=f64)",
     ]
 
 

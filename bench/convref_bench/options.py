@@ -1,6 +1,7 @@
 """Values of the command line: number types by their usual names, devices, lists."""
 
-from convref.errors import invalid, shorten
+from convref.dtypes import FLOATS, short
+from convref.errors import invalid, needs_one, shorten
 from convref.ops import FAMILY, ops_of
 
 # Number type -> keys of a line; float32 that may use tensor cores is a `math`, not a type.
@@ -12,7 +13,6 @@ DTYPES = {
     "fp32": "",
     "fp64": "dt=f64",
 }
-ALIASES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "half": "fp16", "bfloat16": "bf16"}
 DEVICES = {"cpu": "", "cuda": "mem=nhwc:dev=cuda", "cpu-nhwc": "mem=nhwc"}
 
 
@@ -31,14 +31,15 @@ def keys(dtype: str, device: str = "cpu") -> str:
     >>> keys("fp16"), keys("f32"), keys("tf32", "cuda")
     ('dt=f16', '', 'math=tf32:mem=nhwc:dev=cuda')
     """
-    found = _known("dtype", ALIASES.get(dtype, dtype), DTYPES), _known("device", device, DEVICES)
+    code = short(dtype)
+    name = f"fp{code[1:]}" if code in FLOATS and code[0] == "f" else code
+    found = _known("dtype", name, DTYPES), _known("device", device, DEVICES)
     return ":".join(filter(None, found))
 
 
 def _known(what: str, name: str, table: dict[str, str]) -> str:
     if name not in table:
-        text = f"--{what} is {shorten(repr(name))}, needs one of {', '.join(table)}"
-        raise invalid("bench", text)
+        raise invalid("bench", f"--{what} is {shorten(repr(name))}, {needs_one(name, table)}")
     return table[name]
 
 

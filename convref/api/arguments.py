@@ -8,7 +8,7 @@ import numpy as np
 from ..arrays import facts, like, zeros_like
 from ..case import SPATIAL, role_dtype
 from ..dtypes import numpy_dtype
-from ..errors import invalid, shorten
+from ..errors import hint, invalid, needs_one, shorten
 from ..ops import SIGNATURE, Pads, Sizes, integer, integers, items, pads
 
 
@@ -18,7 +18,8 @@ def axes_of(where: str, rank: int, layout: Any) -> tuple[int, ...]:
     first, last = "NC" + space, "N" + space + "C"
     name = first if layout is None else layout
     if name not in (first, last):
-        raise invalid(where, f"layout is {shorten(repr(layout))}, needs {first!r} or {last!r}")
+        wanted = f"needs {first!r} or {last!r}{hint(layout, (first, last))}"
+        raise invalid(where, f"layout is {shorten(repr(layout))}, {wanted}")
     return tuple(name.index(a) for a in first)
 
 
@@ -137,7 +138,7 @@ def padding_of(
         return pads(where, "padding", value, len(input))
     words = ("valid",) if transposed else _WORDS
     if value not in words:
-        what = f"padding is {shorten(repr(value))}, needs numbers or one of {', '.join(words)}"
+        what = f"padding is {shorten(repr(value))}, {needs_one(value, words, 'numbers or one of ')}"
         raise invalid(where, what)
     if value == "same" and set(stride) != {1}:
         what = f"padding is 'same' with stride {tuple(stride)}, needs stride 1 "

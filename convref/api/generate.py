@@ -7,10 +7,14 @@ would name another function. So the source of each is written and executed once,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from inspect import Parameter, signature
+from functools import partial
+from inspect import Parameter, Signature, signature
 from itertools import groupby
 from typing import Any
 
+from ..errors import ConvrefError, UnsupportedError, likely
+from ..ops import FAMILY
+from . import __all__ as NAMES
 from .docs import COMMON, Entries, docstring
 
 POSITIONAL, KEYWORD = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
@@ -25,6 +29,29 @@ ANNOTATIONS = {
 }
 
 
+# A public function. Python's own error of a wrong call would not say which argument is meant.
+PUBLIC = """\
+def make(body, missing, refused, renamed, errors):
+  def {name}({parameters}, **others):
+    if {absent}more or others:
+      raise refused(({required}), more, others)
+    try:
+      return body({call})
+    except errors as error:
+      renamed(error)
+      raise
+  return {name}
+"""
+# A method of a module, whose parameters torch.fx reads from its code.
+METHOD = """\
+def make(body, *_):
+  def {name}({parameters}):
+    return body({call})
+  return {name}
+"""
+_ERRORS = ConvrefError, UnsupportedError
+
+
 def function(
     name: str,
     parameters: Sequence[Parameter],
@@ -34,26 +61,66 @@ def function(
     doc: str,
     returns: str,
     module: dict[str, Any],
+    source: str = PUBLIC,
 ) -> Callable[..., Any]:
     """Return a function of these parameters that returns ``body(<call>)``.
 
     `call` is the arguments of `body` as text, `returns` an annotation; parameters with a default
     come after those without. `module` is the globals of the module that the function belongs to.
     """
+    form = Signature(parameters, return_annotation=returns)
+    required = [p.name for p in parameters if p.default is p.empty]
+    star, absent = ("*more", "=...") if source is PUBLIC else ("*", "")
     listed = []
     for kind, several in groupby(parameters, lambda p: p.kind):
-        listed += ["*"] if kind is KEYWORD else []
-        listed += [f"{p.name}{'' if p.default is p.empty else '=None'}" for p in several]
-    text = f"def make(body):\n  def {name}({', '.join(listed)}):\n    return body({call})\n"
+        listed += [star] if kind is KEYWORD else []
+        listed += [f"{p.name}{absent if p.name in required else '=...'}" for p in several]
+    texts = {"name": name, "parameters": ", ".join(listed), "call": call}
+    texts["absent"] = "".join(f"{n} is missing or " for n in required)
+    texts["required"] = "".join(f"{n}, " for n in required)
     made: dict[str, Any] = {}
-    exec(compile(f"{text}  return {name}", f"<convref.{name}>", "exec"), module, made)
-    found: Any = made["make"](body)
+    exec(compile(source.format(**texts), f"<convref.{name}>", "exec"), module, made)
+    checks = partial(_refused, form, name), partial(_renamed, name), _ERRORS
+    found: Any = made["make"](body, Parameter.empty, *checks)
     defaults = [p for p in parameters if p.default is not p.empty]
-    found.__defaults__ = tuple(p.default for p in defaults if p.kind is POSITIONAL)
+    missing = (Parameter.empty,) * (len(required) if absent else 0)
+    found.__defaults__ = *missing, *(p.default for p in defaults if p.kind is POSITIONAL)
     found.__kwdefaults__ = {p.name: p.default for p in defaults if p.kind is KEYWORD}
     found.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": returns}
+    found.__signature__ = form
     found.__qualname__, found.__doc__ = name, doc
     return found
+
+
+def _refused(
+    form: Signature, name: str, given: Sequence[Any], more: Sequence[Any], others: dict[str, Any]
+) -> TypeError:
+    """Return the error of a call with other arguments, or without a required one."""
+    known = form.parameters
+    required = [p.name for p in known.values() if p.default is p.empty]
+    most = sum(p.kind is POSITIONAL for p in known.values())
+    if others:
+        other = next(iter(others))
+        meant = likely(other, known)
+        hint = f". Did you mean {meant!r}?" if meant else ""
+        what = f"got an unexpected keyword argument {other!r}{hint}"
+    elif more:
+        takes = f"from {len(required)} to {most}" if len(required) < most else f"{most}"
+        plural = "s" * (most > 1)
+        what = f"takes {takes} positional argument{plural} but {most + len(more)} were given"
+    else:
+        absent = [repr(n) for n, value in zip(required, given) if value is Parameter.empty]
+        listed = " and ".join(filter(None, (", ".join(absent[:-1]), absent[-1])))
+        plural = "s" * (len(absent) > 1)
+        what = f"missing {len(absent)} required positional argument{plural}: {listed}"
+    return TypeError(f"{name}() {what}")
+
+
+def _renamed(name: str, error: Exception) -> None:
+    """Let the text of an error begin with a function, not with the pass or part that failed."""
+    where, _, what = str(error).partition(": ")
+    of_op = where in NAMES or where.partition(".")[0] in FAMILY
+    error.args = (f"{name}: {what}" if of_op else f"{name}: {where} {what}",)
 
 
 def parameters(text: str) -> list[Parameter]:
@@ -67,12 +134,17 @@ def parameters(text: str) -> list[Parameter]:
     return found
 
 
-def documented(*functions: Callable[..., Any], known: Entries = COMMON) -> list[Any]:
-    """Return functions that are written by hand, their docstrings completed."""
+def documented(*functions: Any, known: Entries = COMMON) -> list[Any]:
+    """Return functions that are written by hand, with complete docstrings and named errors."""
+    found = []
     for made in functions:
-        listed = signature(made).parameters.values()
-        made.__doc__ = docstring(made.__doc__ or "", made.__name__, listed, known=known)
-    return [*functions]
+        form, name = signature(made), made.__name__
+        listed = [*form.parameters.values()]
+        doc = docstring(made.__doc__ or "", name, listed, known=known)
+        call = ", ".join(f"{p.name}={p.name}" for p in listed)
+        returns, module = form.return_annotation, made.__globals__
+        found.append(function(name, listed, call, made, doc=doc, returns=returns, module=module))
+    return found
 
 
 def names(functions: Iterable[Callable[..., Any]]) -> dict[str, Callable[..., Any]]:

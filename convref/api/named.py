@@ -10,7 +10,7 @@ from typing import Any
 
 from ..arrays import facts
 from ..case import argument
-from ..errors import invalid, shorten
+from ..errors import hint, invalid, needs_one, shorten
 from ..ops import BASE_ROLE, RANKS, SIGNATURE, passes
 from . import __all__ as NAMES
 from . import function as public
@@ -40,25 +40,31 @@ class Recorded:
     results: tuple[Mark | None, ...]
 
 
-def record(name: Any, operands: Sequence[Any], arguments: dict[str, Any]) -> Recorded:
+def record(
+    name: Any, operands: Sequence[Any], arguments: dict[str, Any], where: str = "case_of"
+) -> Recorded:
     """Return the calls that the function `name`, or the pass OP.PASS, makes.
 
-    A public function takes `operands` as its first arguments, OP.PASS by role.
+    A public function, or its name, takes `operands` as its first arguments, OP.PASS by role.
     """
+    called = getattr(name, "__name__", "")
+    name = called if called in NAMES and name is public(called) else name
     stem, _, pass_ = str(name).partition(".")
     op = _OP.get(stem, stem)
     if (op, pass_) in SIGNATURE:
         take = _conv if op == "conv" else _by_role
         return take(stem, op, pass_, operands, dict(arguments))
     if not isinstance(name, str) or name not in NAMES:
-        raise invalid("case_of", _unknown(name, op))
+        raise invalid(where, _unknown(name, op))
     return _traced(name, public(name), tuple(operands), arguments)
 
 
 def _unknown(name: Any, op: str) -> str:
     """Return the message on an unknown name, with similar names."""
     if known := tuple(passes(op)):
-        return f"name is {shorten(name)}, needs one of {', '.join(f'{op}.{p}' for p in known)}"
+        meant = hint(str(name).partition(".")[2], known)
+        listed = ", ".join(f"{op}.{pass_}" for pass_ in known)
+        return f"name is {shorten(name)}, needs one of {listed}{meant}"
     names = [*NAMES, *(f"{op}.{pass_}" for op, pass_ in SIGNATURE)]
     like = get_close_matches(shorten(name), names) or ["conv2d"]
     return f"name is {shorten(name)}, needs a function or OP.PASS: {', '.join(like)}, conv.fprop"
@@ -82,8 +88,8 @@ def _traced(
 def _accept(name: str, arguments: Iterable[str], accepted: Sequence[str]) -> None:
     for given in arguments:
         if given not in accepted:
-            needs = f"needs one of {', '.join(accepted)}" if accepted else "needs none"
-            raise invalid(name, f"argument {shorten(given)} is unknown, {needs}")
+            wanted = needs_one(given, accepted) if accepted else "needs none"
+            raise invalid(name, f"argument {shorten(given)} is unknown, {wanted}")
 
 
 def _padded(name: str, operands: Sequence[Any], roles: Sequence[str]) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from ..errors import invalid, shorten
+from ..errors import invalid, needs_one, shorten
 from ..ops import OUTPUT_AXES, ResizeProblem, Sizes, integers, items
 from ..ops.sizes import one_of, real
 from . import views
@@ -81,8 +81,7 @@ def _checked(where: str, output: Sizes) -> Sizes:
 def _kind(where: str, mode: Any, rank: int) -> str:
     """Return the mode of a problem for PyTorch's name in this rank."""
     if not isinstance(mode, str) or mode not in MODES:
-        known = ", ".join(MODES)
-        raise invalid(where, f"mode is {shorten(repr(mode))}, needs one of {known}")
+        raise invalid(where, f"mode is {shorten(repr(mode))}, {needs_one(mode, MODES)}")
     kind, ranks = MODES[mode]
     if rank not in ranks:
         raise invalid(where, f"mode {mode} has {rank} spatial axes, needs {ranks[0]}")

@@ -1,5 +1,6 @@
 """The court in your own tests: the line of a call, and the judge on its result."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +16,13 @@ from .run import Mark, Traced
 _LARGEST_STEP = 999_999  # that the line takes
 
 
-def case_of(name: str, *operands: Any, **arguments: Any) -> Case:
+def case_of(name: str | Callable[..., Any], *operands: Any, **arguments: Any) -> Case:
     """Return the Case of a call: the line that repeats it, on generated data.
 
     Parameters
     ----------
-    name : str
-        A function of this package, such as "max_pool2d_backward", or OP.PASS, such as
+    name : str or callable
+        A function of this package or its name, such as "max_pool2d_backward", or OP.PASS, such as
         "conv.backward": a key of `convref.SIGNATURE`, or "interpolate.PASS".
     *operands
         A function's own first arguments; after OP.PASS arrays or None in the order of
@@ -85,7 +86,7 @@ def _stepped(call: Call, role: str, spec: Spec, array: Any) -> Spec:
 
 def assert_correct(
     got: Any,
-    name: str,
+    name: str | Callable[..., Any],
     operands: tuple[Any, ...],
     *,
     accuracy: Numerics | str = "undeclared",
@@ -99,7 +100,7 @@ def assert_correct(
         What your kernel returned, in the form in which the function of this name returns it; after
         OP.PASS every result in the order of `convref.SIGNATURE`. Arrays of other libraries, here
         and in `operands`, are read through DLPack where they are in the host's memory.
-    name : str
+    name : str or callable
         As in `case_of`.
     operands : tuple
         Your kernel's operands: the function's first arguments, or after OP.PASS arrays by role.
@@ -122,7 +123,8 @@ def assert_correct(
     --------
     >>> x, w = np.ones((1, 1, 3)), np.ones((1, 1, 2))
     >>> assert_correct(np.full((1, 1, 2), 2.), "conv.fprop", (x, w), accuracy="rn64")
-    >>> assert_correct(np.ones((1, 1, 1)), "max_pool1d", (x, 3))
+    >>> from convref import max_pool1d
+    >>> assert_correct(np.ones((1, 1, 1)), max_pool1d, (x, 3))
     """
     __tracebackhide__ = True  # pytest shows the line of the calling test
     if not isinstance(operands, (tuple, list)):
@@ -133,8 +135,8 @@ def assert_correct(
         raise invalid("assert_correct", what)
     numerics = Numerics(accuracy) if isinstance(accuracy, str) else accuracy
     operands, got = _imported(tuple(operands)), _imported(got)
-    recorded = record(name, operands, arguments)
-    found = _listed(name, recorded, got)
+    recorded = record(name, operands, arguments, "assert_correct")
+    found = _listed(recorded, got)
     for number, traced in enumerate(recorded.calls):
         given = {mark.place[1]: a for mark, a in found if mark.place[0] == number}
         if given:
@@ -147,7 +149,7 @@ def _imported(arrays: Any) -> Any:
     return imported("assert_correct", arrays)
 
 
-def _listed(name: str, recorded: Recorded, got: Any) -> list[tuple[Mark, Any]]:
+def _listed(recorded: Recorded, got: Any) -> list[tuple[Mark, Any]]:
     """Return each result with its mark; their number, presence and shapes are as they must be."""
     __tracebackhide__ = True
     results = got if isinstance(got, (tuple, list)) else (got,)
@@ -166,7 +168,7 @@ def _listed(name: str, recorded: Recorded, got: Any) -> list[tuple[Mark, Any]]:
         role = mark.place[1]
         if array is None:
             raise AssertionError(f"wrong: {role} is None, needs an array{line}")
-        shape = facts(name, f"result {role}", array).shape
+        shape = facts("assert_correct", f"result {role}", array).shape
         if shape != mark.shape:
             raise AssertionError(f"wrong: {role} has shape {shape}, needs {mark.shape}{line}")
         found.append((mark, array))

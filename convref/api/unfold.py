@@ -116,4 +116,5 @@ def fold(
 
 
 FUNCTIONS = names(documented(unfold, fold))
+globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

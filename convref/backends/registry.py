@@ -3,7 +3,7 @@
 import importlib
 from functools import cache
 
-from ..errors import MissingExtraError, invalid, shorten
+from ..errors import MissingExtraError, hint, invalid, shorten
 from . import Backend
 
 GROUP = "convref.backends"
@@ -37,9 +37,8 @@ def load(name: str) -> Backend:
     target = known.get(name, name)
     module, colon, attribute = target.partition(":")
     if not colon:
-        listed = ", ".join(sorted(known))
-        what = f"{shorten(repr(name))} is unknown, needs {listed} or pkg.mod:object"
-        raise invalid("backend", what)
+        wanted = f"needs {', '.join(sorted(known))} or pkg.mod:object{hint(name, known)}"
+        raise invalid("backend", f"{shorten(repr(name))} is unknown, {wanted}")
     try:
         backend = importlib.import_module(module)
         for part in attribute.split("."):

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from .. import dtypes
-from ..errors import choices, invalid, shorten
+from ..errors import invalid, needs_one, shorten
 from ..ops import (
     BASE_ROLE,
     FAMILY,
@@ -68,8 +68,8 @@ class Call:
     def __post_init__(self) -> None:
         where = self.where
         if where not in _NAMES:
-            known = ", ".join(passes(str(self.op))) or choices(self.op, FAMILY)
-            raise invalid("call", f"pass is {shorten(where)}, needs one of {known}")
+            known = tuple(f"{self.op}.{p}" for p in passes(str(self.op))) or tuple(FAMILY)
+            raise invalid("call", f"pass is {shorten(where)}, {needs_one(where, known)}")
         put = object.__setattr__
         if type(self.problem) is not (family := FAMILY[self.op]):
             what = f"problem is a {type(self.problem).__name__}, needs a {family.__name__}"

@@ -7,12 +7,12 @@ Keys have a fixed order and defaults are left out, so every case has exactly one
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from .. import dtypes
-from ..errors import ConvrefError, choices, invalid, shorten
+from ..errors import ConvrefError, invalid, needs_one, shorten
 from ..ops import FAMILY, SIGNATURE, SPATIAL, Problem, mask_names, passes
 from .call import Call, Case
 from .spec import Spec, axis_letters, channels_last
@@ -39,6 +39,11 @@ class _Reader:
             f"line: token {shorten(repr(token))} at column {at + 1}, needs {need}\n"
             f"  {shown}\n  {mark}"
         )
+
+    def refuse(
+        self, token: str, given: str, known: Collection[str], wanted: str = "one of "
+    ) -> ConvrefError:
+        return self.fail(token, needs_one(given, known, wanted).removeprefix("needs "))
 
     def _column(self, token: str) -> int:
         """Return where `token` begins: at its last occurrence as a whole token, if there is one."""
@@ -177,7 +182,7 @@ def _read(line: str) -> tuple[_Reader, str, str, Problem, dict[str, str]]:
     head, _, rest = line.partition(":")
     op, _, pass_ = head.partition(".")
     if op not in FAMILY:
-        raise reader.fail(head, f"one of {choices(op, FAMILY)}")
+        raise reader.refuse(head, head.partition(".")[0], FAMILY)
     family = FAMILY[op]
     shape, *pairs = rest.split(":")
     found = reader.shape(shape, family)
@@ -236,7 +241,7 @@ def parse(line: str) -> Case:
         pass_, mask = "backward", mask_names(op)[pass_]
     if (op, pass_) not in SIGNATURE:
         known = (*passes(op), *mask_names(op))
-        raise reader.fail(line.partition(":")[0], f"{op}.PASS with PASS one of {', '.join(known)}")
+        raise reader.refuse(line.partition(":")[0], pass_, known, f"{op}.PASS with PASS one of ")
     if "mask" in keys:
         if mask or not re.fullmatch("[01]+", keys["mask"]):
             raise reader.fail(f"mask={keys['mask']}", "zeros and ones, and a pass without a mask")
@@ -246,8 +251,9 @@ def parse(line: str) -> Case:
         raise reader.fail(f"tan={tangents}", "some of x, w, b, or 0 for none")
     if (device := keys.get("dev", "cpu")) not in ("cpu", "cuda"):
         raise reader.fail(f"dev={device}", "cpu or cuda")
-    if (dtype := keys.get("dt", "f32")) not in dtypes.CODES:
-        raise reader.fail(f"dt={dtype}", f"one of {', '.join(dtypes.CODES)}")
+    dtype = dtypes.short(given := keys.get("dt", "f32"))
+    if dtype not in dtypes.CODES:
+        raise reader.refuse(f"dt={given}", given, dtypes.CODES)
     spec = Spec(dtype, device=device)
     carried = tangents.replace("0", "") if tangents else None
     call = Call(op, pass_, problem, mask, carried, (spec,), keys.get("math", "ieee"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import PLAIN, Arm
 from ..case import Case
+from ..dtypes import short
 from ..errors import missing_extra
 
 try:
@@ -41,6 +42,9 @@ class Axes:
     size: int = CHUNK  # examples in a chunk
     arms: tuple[str, ...] = ()  # ways to run the library, by name
     laws: bool = False  # whether the laws of convolution are checked instead of results
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtypes", tuple(map(short, self.dtypes)))
 
 
 def strategy(axes: Axes) -> SearchStrategy[Case]:

@@ -172,12 +172,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if not option("--convref-backend"):
         raise pytest.UsageError("the suite needs --convref-backend")
     ops = ops_of(option("--convref-ops").split(","))
-    dtypes = option("--convref-dtypes").split(",")
+    axes = Axes(ops=ops, dtypes=tuple(option("--convref-dtypes").split(",")))
     try:
-        strategy(Axes(ops=ops, dtypes=tuple(dtypes)))
+        strategy(axes)
     except ConvrefError as error:
         raise pytest.UsageError(str(error)) from None
-    cells = [(op, p, dtype) for op, p in SIGNATURE if op in ops for dtype in dtypes]
+    cells = [(op, p, dtype) for op, p in SIGNATURE if op in ops for dtype in axes.dtypes]
     metafunc.parametrize("convref_cell", cells, ids=[f"{op}.{p}-{d}" for op, p, d in cells])
 
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from ..case import FILLS, Call, Case, Spec, axis_letters, channels_last
-from ..dtypes import CODES
-from ..errors import choices, invalid, shorten
+from ..dtypes import CODES, short
+from ..errors import invalid, needs_one, shorten
 from ..ops import (
     FAMILY,
     MASK_NAMES,
@@ -102,8 +102,9 @@ def _call(tape: Tape, options: _Options) -> Call:
 def _known_words(what: str, words: Iterable[str], known: Collection[str]) -> None:
     for word in words:
         if word not in known:
-            need = f"needs one of {choices(word, known)}"
-            raise invalid("strategies", f"{what} is {shorten(word, 40)!r}, {need}")
+            raise invalid(
+                "strategies", f"{what} is {shorten(word, 40)!r}, {needs_one(word, known)}"
+            )
 
 
 _Pass = tuple[str, str, tuple[bool, ...] | None]
@@ -206,7 +207,7 @@ def calls(
         "fprop", "backward", "jvp", "double_backward", or "dgrad", "wgrad", "bgrad"; default all
         of the first four. A repeated name is as likely as one.
     dtypes, maths : sequence of str
-        Short names, see `convref.dtypes.CODES` and `convref.case.MATHS`; repeat one to draw it more
+        Names of `convref.dtypes.short` and of `convref.case.MATHS`; repeat one to draw it more
         often.
     memory : bool
         Whether operands may be permuted, strided, expanded or offset views.
@@ -222,8 +223,9 @@ def calls(
     ...     assert call.wanted == ("dw",) and call.dtype == "bf16"
     >>> check()
     """
+    dtypes = tuple(map(short, dtypes))
     table = _table(ops, passes, dtypes)
-    options = _Options(table, tuple(dtypes), memory, tuple(maths), Limits(**limits))
+    options = _Options(table, dtypes, memory, tuple(maths), Limits(**limits))
     return _Built(lambda tape: _call(tape, options), _tape_for(table))
 
 
@@ -261,6 +263,7 @@ def cases(
     ...     assert parse(str(case)) == case
     >>> check()
     """
+    dtypes = tuple(map(short, dtypes))
     drawn = calls(ops, passes, dtypes=dtypes, **options)
     assert isinstance(drawn, _Built)
     _known_words("fill", fills, FILLS)

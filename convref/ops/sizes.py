@@ -8,7 +8,7 @@ from itertools import islice
 from math import inf, nan
 from typing import Any
 
-from ..errors import invalid, shorten
+from ..errors import invalid, needs_one, shorten
 
 Sizes = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
@@ -55,7 +55,7 @@ def real(where: str, name: str, value: Any, least: float = -inf) -> float:
 def one_of(where: str, name: str, value: Any, known: Sequence[str]) -> str:
     """Return `value` if it is one of the known words, or raise."""
     if not isinstance(value, str) or value not in known:
-        raise invalid(where, f"{name} is {shorten(repr(value))}, needs one of {', '.join(known)}")
+        raise invalid(where, f"{name} is {shorten(repr(value))}, {needs_one(value, known)}")
     return value
 
 

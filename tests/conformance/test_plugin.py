@@ -152,7 +152,7 @@ def test_wrong_use_ends_the_session_with_one_sentence(adopter, backend, files, s
     ("option", "said"),
     [
         ("--convref-ops=pools", "op is 'pools', needs one of lp_pool"),
-        ("--convref-dtypes=float32", "dtype is 'float32', needs one of bf16"),
+        ("--convref-dtypes=float31", "dtype is 'float31', needs one of bf16"),
     ],
 )
 def test_a_misspelt_name_is_an_error(adopter, option, said):

@@ -425,7 +425,7 @@ def test_one_message_form():
     with pytest.raises(ConvrefError) as caught:
         convref.conv1d_backward(np.ones((1, 1, 7)), np.ones((1, 1, 8)), np.ones((1, 1, 1)))
     text = str(caught.value)
-    form = r"conv\.backward: grad_output has Q=7, needs 8 \((conv\.backward:\S+)\)"
+    form = r"conv1d_backward: grad_output has Q=7, needs 8 \((conv\.backward:\S+)\)"
     line = re.fullmatch(form, text)
     assert line
     assert (parse(line[1]).call.problem.output, parse(line[1]).call.dtype) == ((8,), "f64")

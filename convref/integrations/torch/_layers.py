@@ -16,7 +16,7 @@ from torch.ao.quantization.fuser_method_mappings import (
 )
 
 from ...api import views
-from ...api.generate import function
+from ...api.generate import METHOD, function
 from ...errors import UnsupportedError, message
 from ...ops import RANKS
 from . import functional as F
@@ -103,9 +103,8 @@ def _computing(name: str, compute: Callable[..., Any]) -> Any:
     tensor = parameters[1].name
     call = f"{', '.join(given)}) if isinstance({tensor}, Tensor) else as_node({names}"
     doc = f"Return torch.nn.{name}'s output, computed by convref."
-    forward = function(
-        "forward", parameters, call, compute, doc=doc, returns="Any", module=globals()
-    )
+    options: dict[str, Any] = {"doc": doc, "returns": "Any", "module": globals()}
+    forward = function("forward", parameters, call, compute, source=METHOD, **options)
     return _layer(name, forward=forward)
 
 

@@ -205,5 +205,5 @@ def test_messages_name_what_has_no_derivative():
     with pytest.raises(UnsupportedError, match="running_mean has no tangent"):
         jax.grad(lambda mean: norm(mean).sum())(running)
     twice = jax.jacfwd(jax.jacfwd(partial(convref.silu, backend="numpy")))
-    with pytest.raises(UnsupportedError, match=r"silu.jvp: .* needs backend='jax'"):
+    with pytest.raises(UnsupportedError, match=r"^silu: .* needs backend='jax'"):
         twice(x)
