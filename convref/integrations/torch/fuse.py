@@ -89,9 +89,7 @@ def fuse(model: Any, backend: str | None = None) -> Report:
         inside = _names(model.get_submodule(path.rstrip(".")))
         for chain in _chains(model, path, graph):
             parts = [(name, model.get_submodule(name)) for name in chain.names]
-            why = chain.why
-            for _, part in parts:  # an activation may be shared with modules outside of the graph
-                why = why or _why_kept(part, inside if _runs(part, _POINTWISE) else names)
+            why = _why_left(chain.why, parts, inside, names)
             if not why:
                 changed.append(_replace(model, parts, backend))
             else:
@@ -234,6 +232,15 @@ def _activation_in(norm: Any) -> Any:
             return activation if len(parts) < 2 and torch.equal(found, wanted) else None
     except Exception:  # a third-party forward may raise anything
         return None
+
+
+def _why_left(
+    why: str, parts: list[tuple[str, Any]], inside: Counter[int], names: Counter[int]
+) -> str:
+    """Return why a chain is left; an activation may be shared with modules outside of the graph."""
+    for _, part in parts:
+        why = why or _why_kept(part, inside if _runs(part, _POINTWISE) else names)
+    return why
 
 
 def _why_kept(module: Any, names: Counter[int]) -> str:
