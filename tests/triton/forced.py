@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from math import prod
 
@@ -21,6 +22,14 @@ from convref_triton.plan.builder import Builder
 from convref_triton.plan.task import Task
 from convref_triton.plan.tile import Tile
 from convref_triton.run import interpreted
+
+
+def nightly(value):
+    """Return a parameter of a test that only the nightly profile runs."""
+    skip = pytest.mark.skipif(
+        os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="nightly profile"
+    )
+    return pytest.param(value, marks=(pytest.mark.nightly, skip))
 
 
 def facts(call, arrays):

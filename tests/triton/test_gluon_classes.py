@@ -15,6 +15,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_type=ImportError)
 
 import triton
+from forced import nightly
 from test_gluon_numbers import check_case
 
 from convref_triton.common import index
@@ -107,7 +108,10 @@ LINES = (  # all taps in one class, few, none; a class without pixels; pixels th
 )
 
 
-@pytest.mark.parametrize("number", range(len(LINES)))
+JVP = 5  # two launches, as in test_gluon_numbers.py
+
+
+@pytest.mark.parametrize("number", [nightly(i) if i == JVP else i for i in range(len(LINES))])
 def test_several_tiles_per_program(monkeypatch, number):
     monkeypatch.setattr(archs, "SMS", 1 + number % 3)
     check_case(parse(LINES[number]), number, late=number % 2 > 0)

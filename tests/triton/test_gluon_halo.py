@@ -19,7 +19,7 @@ pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_ty
 
 import test_epilogue
 import triton
-from forced import facts
+from forced import facts, nightly
 from test_gluon_numbers import FEW, check_case, planned, run, strided
 
 from convref_triton import emulated
@@ -54,7 +54,10 @@ def task(line, arch="sm_90"):
     return Task(Builder(call, operands(call)), geometry(call.conv), call.wanted[0], arch=arch)
 
 
-@pytest.mark.parametrize("number", range(len(LINES)))
+JVP = 4  # two launches, as in test_gluon_numbers.py
+
+
+@pytest.mark.parametrize("number", [nightly(i) if i == JVP else i for i in range(len(LINES))])
 def test_several_tiles_per_program(monkeypatch, number):
     monkeypatch.setattr(archs, "SMS", 1 + number % 2)
     check_case(parse(LINES[number]), number, late=number % 3 > 0, kernels=ONE)

@@ -25,7 +25,7 @@ pytest.importorskip("convref_triton.hopper.ring", reason="another Gluon", exc_ty
 
 import test_epilogue
 import triton
-from forced import facts, judged
+from forced import facts, judged, nightly
 from test_tma import wide_cases
 
 from convref_triton import emulated
@@ -91,7 +91,7 @@ LINES = (
 )
 
 
-@pytest.mark.parametrize("activation", ["gelu", "hardswish"])  # silu: test_gluon_halo.py
+@pytest.mark.parametrize("activation", [nightly("relu"), nightly("silu"), "gelu", "hardswish"])
 def test_activations_and_parts_of_an_epilogue(monkeypatch, activation):
     monkeypatch.setattr(archs, "SMS", 1)
     case = parse("conv.fprop:n2c72k80_i6x5_f3x2_p1:dt=bf16:mem=nhwc:fill=normal:seed=5")
