@@ -129,9 +129,9 @@ def test_a_backend_that_does_not_load_raises_one_sentence():
 def test_the_write_ahead_record_survives(tmp_path):
     path = str(tmp_path / "ahead")
     WriteAhead(path).write(7, GOOD)
-    assert WriteAhead(path).read() == (7, GOOD)
+    assert WriteAhead(path).read() == (7, GOOD, "")
     WriteAhead(path).clear()
-    assert WriteAhead(path).read() == (-1, "")
+    assert WriteAhead(path).read() == (-1, "", "")
 
 
 def _settings(hostile, name, tmp_path, **fields):
