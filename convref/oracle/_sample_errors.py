@@ -161,7 +161,12 @@ def rounded_offsets(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem
 
     def sampling(offset: Array, problem: Problem) -> Moduli:
         positions = [deform.offset_positions(offset, problem, a) for a in range(2)]
-        return _rounded(positions, (1.0, 1.0), problem, ("bilinear", "zeros", False), unit, kind)
+        rule, sizes = ("bilinear", "zeros", False), problem.input
+        found = _rounded(positions, (1.0, 1.0), problem, rule, unit, kind)
+        sides = [(x < HALF) | (x > size - 1 - HALF) for x, size in zip(positions, sizes)]
+        found.axes = [_reading_0(taps, sides[0] | sides[1]) for taps in found.axes]
+        found.errors = [tuple(map(_with_0, errors)) for errors in found.errors]
+        return found
 
     return sampling
 
@@ -218,16 +223,16 @@ def rounded_boxes(unit: float, kind: type[Moduli]) -> Callable[[Array, Problem],
             beyond = beyond | ((~inside | edge) & real).any(1)
             axes.append(Taps(sample.by_bin(found.element, out), inside, (weights[0],)))
             all_errors.append((_with_0(weights[1]),))
-        axes = [_reading_0(taps, beyond) for taps in axes]
+        axes = [_reading_0(taps, beyond[:, None]) for taps in axes]
         return kind(axes, all_errors, unbounded, problem.input)
 
     return sampling
 
 
 def _reading_0(taps: Taps, beyond: Array) -> Taps:
-    """Return the taps and one of weight 0: a sample beyond the image may read its first element."""
-    element = np.concatenate([taps.element, np.where(beyond[:, None], 0, taps.element[:1])])
-    return Taps(element, np.ones(element.shape, bool), (_with_0(taps.weights[0]),))
+    """Return the taps and one of weight 0: beyond the image the first element may be read."""
+    element = np.concatenate([taps.element, np.where(beyond, 0, taps.element[:1])])
+    return Taps(element, np.ones(element.shape, bool), tuple(map(_with_0, taps.weights)))
 
 
 def _with_0(weights: Array) -> Array:

@@ -184,6 +184,20 @@ def test_deform_conv_is_onnxs():
     assert judged > 4
 
 
+def test_a_tap_beyond_the_image_may_multiply_its_first_element_by_0():
+    x = np.full((1, 1, 4, 4), 7.0)
+    x[0, 0, 0, 0] = np.inf
+    call = parse("deform_conv.fprop:n1c1_i4x4_f1x1:bias=0:dt=f64").call
+    offset = np.zeros((1, 2, 4, 4))
+    offset[0, 0, 2] = 5
+    given_, y = (x, offset, np.ones((1, 1, 1, 1)), None, None), x.copy()
+    y[0, 0, 2] = 0
+    for row, right in ((2, True), (1, False)):
+        got = y.copy()
+        got[0, 0, row, 2] = np.nan
+        assert bool(judge(call, given_, (got,), Numerics("rn64"))) is right
+
+
 def test_a_sample_beyond_the_image_may_multiply_its_first_element_by_0():
     x, boxes = np.full((1, 1, 1, 9), 7.0), np.array([[0.0, 7, 0, 11, 0]])
     x[..., 0] = np.inf
