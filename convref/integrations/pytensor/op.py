@@ -104,7 +104,9 @@ class ConvrefOp(Op):  # type: ignore[misc]
             fits = code[0] in "iu" if role in _ZERO else code == lead
             if not fits and role_dtype(role, lead) != code:
                 needs = "an integer type" if role == "target" else role_dtype(role, lead)
-                raise invalid(str(self), f"{argument(role)} has dtype {code}, needs {needs}")
+                raise invalid(
+                    f"{self.op}.{self.pass_}", f"{argument(role)} has dtype {code}, needs {needs}"
+                )
         outputs = []
         for role, shape in zip(self.wanted, self._shapes_of([v.type.shape for v in inputs])):
             outputs.append(TensorType(numpy_dtype(role_dtype(role, lead)), shape)())
@@ -158,7 +160,7 @@ class ConvrefOp(Op):  # type: ignore[misc]
         named, axes = dict(zip(self.definition.settings, self.settings)), len(known["x"])
         rows = len(np.atleast_1d(named["normalized_shape"])) if "normalized_shape" in named else 0
         if role == "db":
-            return len(known["w"]) if "w" in known and self.op != "conv" else rows or 1
+            return len(known["w"]) if "w" in known and self.op == "layer_norm" else rows or 1
         if role in ("mean", "rstd"):
             return axes - rows if rows else 2 if self.op in ("group_norm", "instance_norm") else 1
         if "reduction" in named:
