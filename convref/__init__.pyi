@@ -66,22 +66,28 @@ __all__ = [
     "avg_pool3d_double_backward", "avg_pool3d_jvp", "batch_norm", "batch_norm_backward",
     "batch_norm_double_backward", "batch_norm_jvp", "batch_norm_statistics", "case_of", "celu",
     "celu_backward", "celu_double_backward", "celu_jvp", "conv1d", "conv1d_backward",
-    "conv1d_jvp", "conv2d", "conv2d_backward", "conv2d_jvp", "conv3d", "conv3d_backward",
-    "conv3d_jvp", "conv_integer", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "convolution", "convolution_backward", "convolution_double_backward", "cross_entropy",
+    "conv1d_double_backward", "conv1d_jvp", "conv2d", "conv2d_backward",
+    "conv2d_double_backward", "conv2d_jvp", "conv3d", "conv3d_backward",
+    "conv3d_double_backward", "conv3d_jvp", "conv_integer", "conv_transpose1d",
+    "conv_transpose1d_backward", "conv_transpose1d_double_backward", "conv_transpose1d_jvp",
+    "conv_transpose2d", "conv_transpose2d_backward", "conv_transpose2d_double_backward",
+    "conv_transpose2d_jvp", "conv_transpose3d", "conv_transpose3d_backward",
+    "conv_transpose3d_double_backward", "conv_transpose3d_jvp", "convolution",
+    "convolution_backward", "convolution_double_backward", "cross_entropy",
     "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp",
     "deform_conv2d", "deform_conv2d_backward", "deform_conv2d_double_backward",
     "deform_conv2d_jvp", "elu", "elu_backward", "elu_double_backward", "elu_jvp", "explain",
     "fold", "gelu", "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
-    "global_avg_pool_backward", "global_lp_pool", "global_max_pool", "global_max_pool_backward",
-    "grid_sample", "grid_sample_backward", "grid_sample_double_backward", "grid_sample_jvp",
-    "group_norm", "group_norm_backward", "group_norm_double_backward", "group_norm_jvp",
-    "hardmax", "hardshrink", "hardshrink_backward", "hardshrink_double_backward",
-    "hardshrink_jvp", "hardsigmoid", "hardsigmoid_backward", "hardsigmoid_double_backward",
-    "hardsigmoid_jvp", "hardswish", "hardswish_backward", "hardswish_double_backward",
-    "hardswish_jvp", "hardtanh", "hardtanh_backward", "hardtanh_double_backward",
-    "hardtanh_jvp", "instance_norm", "instance_norm_backward", "instance_norm_double_backward",
-    "instance_norm_jvp", "instance_norm_statistics", "interpolate", "interpolate_backward",
+    "global_avg_pool_backward", "global_lp_pool", "global_lp_pool_backward", "global_max_pool",
+    "global_max_pool_backward", "grid_sample", "grid_sample_backward",
+    "grid_sample_double_backward", "grid_sample_jvp", "group_norm", "group_norm_backward",
+    "group_norm_double_backward", "group_norm_jvp", "hardmax", "hardshrink",
+    "hardshrink_backward", "hardshrink_double_backward", "hardshrink_jvp", "hardsigmoid",
+    "hardsigmoid_backward", "hardsigmoid_double_backward", "hardsigmoid_jvp", "hardswish",
+    "hardswish_backward", "hardswish_double_backward", "hardswish_jvp", "hardtanh",
+    "hardtanh_backward", "hardtanh_double_backward", "hardtanh_jvp", "instance_norm",
+    "instance_norm_backward", "instance_norm_double_backward", "instance_norm_jvp",
+    "instance_norm_statistics", "interpolate", "interpolate_backward",
     "interpolate_double_backward", "interpolate_jvp", "judge", "layer_norm",
     "layer_norm_backward", "layer_norm_double_backward", "layer_norm_jvp", "leaky_relu",
     "leaky_relu_backward", "leaky_relu_double_backward", "leaky_relu_jvp",
@@ -300,6 +306,24 @@ def conv1d_backward(
     layout: _Layout = "NCW", weight_layout: str | None = None, math: _Math = "ieee",
     flip: bool = False, backend: str = "auto"
 ) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
+def conv1d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, layout: _Layout = "NCW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv1d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, output_mask: Sequence[bool],
+    layout: _Layout = "NCW", weight_layout: str | None = None, math: _Math = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def conv1d_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
     stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
@@ -325,6 +349,24 @@ def conv2d_backward(
 def conv2d_backward(
     grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
     *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, output_mask: Sequence[bool],
+    layout: _Layout = "NCHW", weight_layout: str | None = None, math: _Math = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
+def conv2d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, layout: _Layout = "NCHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv2d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
     output_padding: _Ints = 0, groups: int = 1, output_mask: Sequence[bool],
     layout: _Layout = "NCHW", weight_layout: str | None = None, math: _Math = "ieee",
     flip: bool = False, backend: str = "auto"
@@ -358,6 +400,24 @@ def conv3d_backward(
     layout: _Layout = "NCDHW", weight_layout: str | None = None, math: _Math = "ieee",
     flip: bool = False, backend: str = "auto"
 ) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
+def conv3d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, layout: _Layout = "NCDHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv3d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
+    output_padding: _Ints = 0, groups: int = 1, output_mask: Sequence[bool],
+    layout: _Layout = "NCDHW", weight_layout: str | None = None, math: _Math = "ieee",
+    flip: bool = False, backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
 def conv3d_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
     stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, transposed: bool = False,
@@ -376,18 +436,132 @@ def conv_transpose1d(
     layout: _Layout = "NCW", weight_layout: str | None = None, math: _Math = "ieee",
     flip: bool = False, backend: str = "auto"
 ) -> _T: ...
+@overload
+def conv_transpose1d_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, layout: _Layout = "NCW", weight_layout: str | None = None,
+    math: _Math = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv_transpose1d_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, output_mask: Sequence[bool], layout: _Layout = "NCW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
+def conv_transpose1d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, layout: _Layout = "NCW", weight_layout: str | None = None,
+    math: _Math = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv_transpose1d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, output_mask: Sequence[bool], layout: _Layout = "NCW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+def conv_transpose1d_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, layout: _Layout = "NCW", weight_layout: str | None = None,
+    math: _Math = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def conv_transpose2d(
     input: AnyArray[_T], weight: _Array, bias: _Array | None = None, stride: _Ints = 1,
     padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, dilation: _Ints = 1, *,
     layout: _Layout = "NCHW", weight_layout: str | None = None, math: _Math = "ieee",
     flip: bool = False, backend: str = "auto"
 ) -> _T: ...
+@overload
+def conv_transpose2d_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, layout: _Layout = "NCHW", weight_layout: str | None = None,
+    math: _Math = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv_transpose2d_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, output_mask: Sequence[bool], layout: _Layout = "NCHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
+def conv_transpose2d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, layout: _Layout = "NCHW", weight_layout: str | None = None,
+    math: _Math = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv_transpose2d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, output_mask: Sequence[bool], layout: _Layout = "NCHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+def conv_transpose2d_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, layout: _Layout = "NCHW", weight_layout: str | None = None,
+    math: _Math = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def conv_transpose3d(
     input: AnyArray[_T], weight: _Array, bias: _Array | None = None, stride: _Ints = 1,
     padding: _Padding = 0, output_padding: _Ints = 0, groups: int = 1, dilation: _Ints = 1, *,
     layout: _Layout = "NCDHW", weight_layout: str | None = None, math: _Math = "ieee",
     flip: bool = False, backend: str = "auto"
 ) -> _T: ...
+@overload
+def conv_transpose3d_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, layout: _Layout = "NCDHW", weight_layout: str | None = None,
+    math: _Math = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv_transpose3d_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, bias_sizes: _Ints | None = None,
+    *, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, output_mask: Sequence[bool], layout: _Layout = "NCDHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+@overload
+def conv_transpose3d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, layout: _Layout = "NCDHW", weight_layout: str | None = None,
+    math: _Math = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def conv_transpose3d_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None,
+    grad_grad_bias: _Array | None, grad_output: AnyArray[_T], input: _Array, weight: _Array, *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, output_mask: Sequence[bool], layout: _Layout = "NCDHW",
+    weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+def conv_transpose3d_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1, output_padding: _Ints = 0,
+    groups: int = 1, layout: _Layout = "NCDHW", weight_layout: str | None = None,
+    math: _Math = "ieee", flip: bool = False, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def convolution(
     input: AnyArray[_T], weight: _Array, bias: _Array | None, stride: _Ints, padding: _Padding,
     dilation: _Ints, transposed: bool, output_padding: _Ints, groups: int, *,
@@ -521,6 +695,9 @@ def global_avg_pool_backward(
 ) -> _T: ...
 def global_lp_pool(
     input: AnyArray[_T], norm_type: float = 2.0, *, backend: str = "auto"
+) -> _T: ...
+def global_lp_pool_backward(
+    grad_output: AnyArray[_T], input: _Array, norm_type: float = 2.0, *, backend: str = "auto"
 ) -> _T: ...
 def global_max_pool(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
 def global_max_pool_backward(

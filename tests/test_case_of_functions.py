@@ -120,7 +120,7 @@ def pool_of(name: str) -> dict[str, Any]:
         sizes = FAMILY[stem].admissible(sizes, given)
     x = data(sizes["n"], sizes["c"], *sizes["input"])
     values = {"input": x, **given}
-    if "conv" in stem:
+    if "conv" in stem and "weight" not in given:
         values["weight"] = data(
             *((4, 2) if stem == "conv_transpose" else (2, 4)), *(3, 2, 3)[:rank]
         )

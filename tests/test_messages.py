@@ -101,3 +101,28 @@ def test_the_judge_takes_a_function():
     assert convref.case_of(convref.relu, X) == convref.case_of("relu", X)
     with pytest.raises(convref.ConvrefError, match=r"^assert_correct: name is <function"):
         convref.assert_correct(X, short, (X,))
+
+
+def test_every_derivative_has_the_name_of_its_function():
+    passes = {"backward", "jvp", "double_backward"}
+    for stem in (
+        "conv2d",
+        "conv_transpose2d",
+        "batch_norm",
+        "instance_norm",
+        "max_pool2d",
+        "resize",
+    ):
+        assert {f"{stem}_{name}" for name in passes} <= {*dir(convref)}
+    for stem in ("max", "avg", "lp"):
+        assert f"global_{stem}_pool_backward" in dir(convref)
+
+
+def test_the_derivatives_of_a_transposed_convolution_are_those_of_conv_transposed():
+    x, w = X.astype(int), np.arange(36).reshape(2, 2, 3, 3)
+    dy = convref.conv_transpose2d(x, w, stride=2)
+    ours = convref.conv_transpose2d_backward(dy, x, w, stride=2)
+    theirs = convref.conv2d_backward(dy, x, w, stride=2, transposed=True)
+    assert all(map(np.array_equal, ours, theirs))
+    twice = convref.conv_transpose2d_double_backward(x, w, None, dy, x, w, stride=2)
+    assert np.array_equal(twice[0], dy + convref.conv_transpose2d(x, w, stride=2))

@@ -124,7 +124,7 @@ class _Function(NamedTuple):
     text: str
 
 
-_FUNCTIONS = (
+_FUNCTIONS: tuple[_Function, ...] = (
     _Function(
         "convNd",
         "fprop",
@@ -295,6 +295,21 @@ _FUNCTIONS = (
         """,
     ),
     _Function(
+        "convNd_double_backward",
+        "double_backward",
+        "grad_grad_input, grad_grad_weight, grad_grad_bias, grad_output, input, weight, *, "
+        f"{_GEOMETRY}, output_mask=(True, True, True), {_OPTIONS}",
+        """
+        Return the gradients of grad_output, input and weight through `conv2d_backward`.
+
+        The first three arguments may be None, but not all of them.
+
+        >>> one = np.ones((1, 1, 1))
+        >>> conv1d_double_backward(one, None, None, 2 * one, 3 * one, 5 * one)
+        (array([[[5.]]]), array([[[0.]]]), array([[[2.]]]))
+        """,
+    ),
+    _Function(
         "convolution",
         "fprop",
         f"input, weight, bias, {_ATEN}, *, flip=False, backend='auto'",
@@ -339,6 +354,41 @@ _FUNCTIONS = (
         (array([[[3.]]]), array([[[0.]]]), array([[[2.]]]))
         """,
     ),
+)
+
+
+_TRANSPOSED = {
+    "backward": """
+        Return (grad_input, grad_weight, grad_bias) of `conv_transpose2d`.
+
+        >>> dy, x, w = np.ones((1, 1, 3)), np.array([[[1., 2.]]]), np.array([[[1., 10.]]])
+        >>> conv_transpose1d_backward(dy, x, w)
+        (array([[[11., 11.]]]), array([[[3., 3.]]]), array([3.]))
+        """,
+    "jvp": """
+        Return (output, output tangent): the forward-mode derivative of `conv_transpose2d`.
+
+        >>> x, w = np.array([[[1., 2.]]]), np.array([[[1., 10.]]])
+        >>> conv_transpose1d_jvp((x, w), (3 * x, None))[1]
+        array([[[ 3., 36., 60.]]])
+        """,
+    "double_backward": """
+        Return the gradients of grad_output, input and weight through `conv_transpose2d_backward`.
+
+        >>> one = np.ones((1, 1, 1))
+        >>> conv_transpose1d_double_backward(one, None, None, 2 * one, 3 * one, 5 * one)
+        (array([[[5.]]]), array([[[0.]]]), array([[[2.]]]))
+        """,
+}
+_FUNCTIONS += tuple(
+    _Function(
+        f"conv_transposeNd_{row.pass_}",
+        row.pass_,
+        row.signature.replace("transposed=False, ", ""),
+        _TRANSPOSED[row.pass_],
+    )
+    for row in _FUNCTIONS
+    if row.name.startswith("convNd_")
 )
 
 

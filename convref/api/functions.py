@@ -32,7 +32,12 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "conv": (
         "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
         "conv1d_backward", "conv2d_backward", "conv3d_backward", "conv1d_jvp", "conv2d_jvp",
-        "conv3d_jvp", "convolution", "convolution_backward", "convolution_double_backward",
+        "conv3d_jvp", "conv1d_double_backward", "conv2d_double_backward", "conv3d_double_backward",
+        "convolution", "convolution_backward", "convolution_double_backward",
+        "conv_transpose1d_backward", "conv_transpose2d_backward", "conv_transpose3d_backward",
+        "conv_transpose1d_jvp", "conv_transpose2d_jvp", "conv_transpose3d_jvp",
+        "conv_transpose1d_double_backward", "conv_transpose2d_double_backward",
+        "conv_transpose3d_double_backward",
     ),
     "norm": (
         "group_norm", "group_norm_backward", "group_norm_jvp", "group_norm_double_backward",
@@ -68,6 +73,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "adaptive_avg_pool3d_backward", "adaptive_avg_pool3d_jvp",
         "adaptive_avg_pool3d_double_backward", "global_max_pool", "global_avg_pool",
         "global_lp_pool", "global_max_pool_backward", "global_avg_pool_backward",
+        "global_lp_pool_backward",
     ),
     "quantized": (
         "conv_integer", "quantized_conv",

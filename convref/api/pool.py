@@ -370,6 +370,19 @@ def global_lp_pool(input: Any, norm_type: float = 2.0, *, backend: str = "auto")
     return lp_pool.compute("fprop", (input,), settings, None, backend)[0]
 
 
+def global_lp_pool_backward(
+    grad_output: Any, input: Any, norm_type: float = 2.0, *, backend: str = "auto"
+) -> Any:
+    """Return grad_input of `global_lp_pool`.
+
+    >>> global_lp_pool_backward(np.array([[[10.]]]), np.array([[[3., -4.]]]))
+    array([[[ 6., -8.]]])
+    """
+    window = facts("lp_pool.backward", "input", input).shape[2:]
+    settings = (norm_type, window, None, False, 0, 1)
+    return lp_pool.compute("backward", (grad_output, input), settings, None, backend)[0]
+
+
 def global_max_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any:
     """Return grad_input of `global_max_pool`.
 
@@ -397,6 +410,7 @@ FUNCTIONS = {
     **functions(*DEFINITIONS),
     **names(documented(global_max_pool, global_avg_pool, global_lp_pool, known=_WITH_N)),
     **names(documented(global_max_pool_backward, global_avg_pool_backward, known=_WITH_N)),
+    **names(documented(global_lp_pool_backward, known=_WITH_N)),
 }
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]
