@@ -377,6 +377,8 @@ EXAMPLES = {
     ),
     "onnxruntime-qlinear-k0": ("quantized_conv.fprop:n1c1k0_i1_f1:dt=u8:fill=ones",),
     "onnxruntime-c0": ("conv.fprop:n5c0k1_i2_f3_p1,0",),
+    "onnxruntime-shrink-f64": ("softshrink.fprop:n2c3_i5:dt=f64:fill=normal",),
+    "onnxruntime-shrink-nan": ("softshrink.fprop:n1c1_i1:fill=nan",),
     "onnxruntime-sigmoid": (
         "sigmoid.fprop:n1c1_i1:seed=14671",
         "sigmoid.fprop:n3c1_i4x3:dt=f64:seed=32676",

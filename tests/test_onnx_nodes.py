@@ -100,6 +100,11 @@ def quantized_conv(x: Any, x_scale: Any, x_zero: Any, w: Any, *rest: Any, **give
     return "quantized_conv", (*scales, *bias), _geometry(given)
 
 
+def deform_conv(x: Any, w: Any, offset: Any, b: Any = None, mask: Any = None, **given: Any) -> Call:
+    geometry = {name: v for name, v in _geometry(given).items() if name != "groups"}
+    return "deform_conv2d", (x, offset, w, b), {**geometry, "mask": mask}
+
+
 ROWS = {
     "RMSNormalization": Row(rms_norm, 19),
     "GridSample": Row(grid_sample, 18),
@@ -126,6 +131,7 @@ ROWS = {
         ),
         3,
     ),
+    "DeformConv": Row(deform_conv, 4),
     "Resize": Row(resize, 39),
     "RoiAlign": Row(roi_align, 3, decimals=4),
     "Softplus": Row(lambda x: ("softplus", (x,), {}), 2),

@@ -134,6 +134,9 @@ _UNLIKE: dict[str, Callable[[Call], str | None]] = {
     ),
     "threshold": lambda call: "ONNX's ThresholdedRelu is 0 below" if call.problem.value else None,
     "normalize": _unlike_normalize,
+    "softplus": lambda call: (
+        None if (call.problem.beta, call.problem.threshold) == (1, 20) else "ONNX has no beta"
+    ),
     "local_response_norm": _unlike_response_norm,
     "adaptive_avg_pool": _not_global,
     "batch_norm_eval": _rounds_eps,
@@ -343,6 +346,26 @@ def _roi_align(call: Call) -> Graph:
 _SAMPLED = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 
 
+def _hardsigmoid(call: Call) -> Graph:
+    return [_node("HardSigmoid", ["x"], ["_y"], alpha=1 / 6, beta=0.5)], {}
+
+
+def _clip(call: Call) -> Graph:
+    ends = {name: np.array(getattr(call.problem, name)) for name in ("min_val", "max_val")}
+    dtype = np.float64 if call.dtype == "f64" else np.float32
+    constants = {name: end.astype(dtype) for name, end in ends.items()}
+    return [_node("Clip", ["x", *constants], ["_y"])], constants
+
+
+def _nll_loss(call: Call) -> Graph:
+    problem = call.problem
+    given = ["x", "target", *(["w"] if problem.weight else [])]
+    fields = {"reduction": problem.reduction, "ignore_index": problem.ignore_index}
+    loss = _node("NegativeLogLikelihoodLoss", given, ["loss"], **fields)
+    shape = np.array(problem.shape("y"), np.int64)
+    return [loss, _node("Reshape", ["loss", "shape"], ["_y"])], {"shape": shape}
+
+
 _NODES: dict[str, Builder] = {
     "grid_sample": _grid_sample,
     "roi_align": _roi_align,
@@ -369,6 +392,13 @@ _NODES: dict[str, Builder] = {
     "celu": _plain("Celu", alpha="alpha"),
     "selu": _plain("Selu"),
     "softsign": _plain("Softsign"),
+    "softplus": _plain("Softplus"),
+    "mish": _plain("Mish"),
+    "hardsigmoid": _hardsigmoid,
+    "hardtanh": _clip,
+    "hardshrink": _plain("Shrink", lambd="lambd"),
+    "softshrink": _plain("Shrink", lambd="lambd", bias="lambd"),
+    "nll_loss": _nll_loss,
     "threshold": _plain("ThresholdedRelu", alpha="threshold"),
     "gelu": _plain("Gelu", approximate="approximate"),
     "sigmoid": _plain("Sigmoid"),
@@ -394,4 +424,5 @@ _KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
     "leaky_relu": ("f32",),
     **dict.fromkeys(("prelu", "elu", "celu", "selu", "softsign", "threshold"), ("f32",)),
     **dict.fromkeys(("gelu", "hardmax", "local_response_norm"), ("f32",)),
+    **dict.fromkeys(("softplus", "mish", "hardsigmoid"), ("f32",)),
 }
