@@ -1,4 +1,5 @@
 """A user's script on NumPy: a type checker must flag the lines marked `wrong` and no other."""
+# pyright: strict
 
 from typing import assert_type
 

@@ -1,4 +1,5 @@
 """A user's script on PyTorch: a type checker must flag the lines marked `wrong` and no other."""
+# pyright: strict
 
 import torch
 from torch import Tensor
