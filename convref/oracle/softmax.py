@@ -218,13 +218,19 @@ def nll_loss_fprop(x: Array, w: Array | None, target: Array, *, problem: Problem
     return losses(x, *targets(target, w, problem, x), problem)
 
 
+def chosen(target: Array, problem: Problem) -> Array:
+    """Return where a class is the target of its position, and counts."""
+    classes = np.arange(problem.c).reshape(-1, *(1,) * problem.rank)
+    return (classes == target[:, None]) & (target != problem.ignore_index)[:, None]
+
+
 def nll_loss_backward(
     dy: Array, x: Array, w: Array | None, target: Array, *, problem: Problem
 ) -> Array:
     """Return dx: minus the weight at the target's class times the cotangent, else 0."""
     q, total = targets(target, w, problem, dy)
     dx = -q * _of_positions(dy, total, problem)
-    return np.where(q == 0, constant(0, dx), dx)
+    return np.where(chosen(target, problem), dx, constant(0, dx))
 
 
 def nll_loss_jvp(

@@ -600,3 +600,13 @@ def test_a_second_derivative_of_0_times_infinity_is_nan_in_loops():
         examine(parse("elu.double_backward:n1c1_i1:mask=01:fill=inf"), load("loops")).verdict
         == "pass"
     )
+
+
+@pytest.mark.parametrize("backend", ["numpy", "loops", "torch"])
+def test_a_mean_over_weights_of_0_is_nan_at_the_target_alone(backend):
+    if backend == "torch":
+        pytest.importorskip("torch", reason="torch is not installed")
+    x, w, target = np.ones((2, 3)), np.array([0.0, 1.0, 1.0]), np.array([0, -100])
+    dx = convref.nll_loss_backward(np.ones(()), x, target, w, backend=backend)
+    assert np.isnan(dx).tolist() == [[True, False, False], [False] * 3]
+    assert not np.nan_to_num(dx).any()

@@ -207,7 +207,7 @@ def nll_loss_backward(
     q, share = _counts(w, target, x, problem)
     found, dx = _of_positions(dy, -q, share, target, problem), zeros(x.shape, x)
     for at in np.ndindex(x.shape):
-        if q[at]:
+        if target[(at[0], *at[2:])] == at[1] != problem.ignore_index:
             dx[at] = found[at]
     return dx
 
