@@ -1,4 +1,4 @@
-"""The pages: every case line in them parses, every example runs, every public name is listed."""
+"""The pages: case lines parse, examples run, named tests exist, every public name is listed."""
 
 from __future__ import annotations
 
@@ -52,6 +52,18 @@ def test_examples_on_a_page_print_what_they_say(page):
     said = []
     result = doctest.DocTestRunner(verbose=False).run(test, out=said.append)
     assert result.failed == 0, "".join(said)
+
+
+@pytest.fixture(scope="module")
+def tests():
+    """Return the names of all tests."""
+    files = (path.read_text("utf-8") for path in Path(__file__).parent.rglob("test_*.py"))
+    return {name for text in files for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_test_that_a_page_names_exists(page, tests):
+    assert set(re.findall(r"`(test_\w+)`", page.read_text("utf-8"))) <= tests
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -188,7 +188,7 @@ def test_a_worker_tries_an_invalid_input_every_64_cases_and_records_it_first(war
 
     class Watched(wary.Careful):
         def run(self, call, *arrays):
-            seen.append(wal.note())
+            seen.append(wal.read()[2])
             return super().run(call, *arrays)
 
     case = parse(BACKWARD)
@@ -196,7 +196,7 @@ def test_a_worker_tries_an_invalid_input_every_64_cases_and_records_it_first(war
         wal.write(index, str(case))
         assert worker._guarded(case, Watched(), index, wal, False).verdict == "pass"
     assert [note for note in seen if note] == names(BACKWARD) * 2
-    assert wal.read() == (2 * REJECT_EVERY - 1, str(case))
+    assert wal.read()[:2] == (2 * REJECT_EVERY - 1, str(case))
 
 
 def test_given_lines_get_no_invalid_input(wary, tmp_path):

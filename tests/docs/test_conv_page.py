@@ -461,9 +461,3 @@ def test_flop_and_bytes_of_one_call():
     assert call.bytes_moved() == 2 * (x + w + y + x + w + 4)
     unread = parse("conv.fprop:n1c1k1_i6_f1_s3:bias=0").call
     assert unread.bytes_moved() == 4 * (2 + 1 + 2)  # four of six inputs are never read
-
-
-def test_the_page_names_tests_that_exist():
-    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text("utf-8")))
-    assert named
-    assert named <= {name for name in globals() if name.startswith("test_")}
