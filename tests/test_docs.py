@@ -42,14 +42,6 @@ def test_every_line_on_a_page_parses_and_is_the_only_one_of_its_case(page):
             parse_problem(line)
 
 
-def test_tests_that_pages_name_exist():
-    tests = Path(__file__).parent.rglob("test_*.py")
-    sources = [path.read_text("utf-8") for path in tests]
-    found = {name for text in sources for name in re.findall(r"^def (test_\w+)", text, re.M)}
-    for page in PAGES:
-        assert set(re.findall(r"`(test_\w+)`", page.read_text("utf-8"))) <= found, page.name
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_examples_on_a_page_print_what_they_say(page):
     text = page.read_text("utf-8").replace("```", "")
