@@ -97,11 +97,11 @@ def _forward(call: Call, given: Given, x: Tensor, *parameters: Tensor) -> Tensor
     if isinstance(problem, LayerNormProblem):  # and RMS norm, which is one
         return getattr(F, call.op)(x, list(problem.shape("w")), *parameters, eps)
     w, b = parameters
-    old = [given[r].detach().to(w.dtype) if r in given else None for r in ("rmean", "rvar")]
+    mean, var = (given[r].detach().to(w.dtype) if r in given else None for r in ("rmean", "rvar"))
     momentum = getattr(problem, "momentum", 0.0)
     if isinstance(problem, InstanceNormProblem):
-        return F.instance_norm(x, *old, w, b, True, momentum, eps)
-    return F.batch_norm(x, *old, w, b, call.op == "batch_norm", momentum, eps)
+        return F.instance_norm(x, mean, var, w, b, True, momentum, eps)
+    return F.batch_norm(x, mean, var, w, b, call.op == "batch_norm", momentum, eps)
 
 
 def _saving(call: Call, given: Given) -> tuple[Tensor, ...]:
