@@ -128,6 +128,10 @@ def test_derivatives_are_the_passes_of_the_library(op):
         tangent = jax.jvp(backward, (dy, curved), (jnp.zeros_like(dy), outer))[1]
         assert_same({f"d{r}": a for r, a in tangent.items()}, expected)
 
+        seconds = lambda dy: jax.vjp(backward, dy, curved)[1](outer)[1]  # noqa: E731
+        again = directions({"dy": y}, 3)["dy"]  # linear in dy
+        assert_same(jax.jvp(seconds, (dy,), (again,))[1], seconds(again))
+
     campaign(check, op, "fprop")
 
 
