@@ -14,6 +14,7 @@ from ...api import function as public
 from ...api.conv import CONV
 from ...api.definition import Definition
 from ...api.generate import function, names
+from ...api.passes import Pass
 from ...ops import RANKS, SIGNATURE, plain
 from .op import ConvrefOp
 
@@ -44,14 +45,8 @@ def _made(definition: Definition, key: str, name: str, rank: int, **fixed: Any) 
         for p in signature(like).parameters.values()
         if p.name not in _LEFT_OUT
     ]
-    arrays = {role: argument for argument, role in definition.roles.items()}
-    operands = "".join(f"{arrays[r]}, " for r in SIGNATURE[definition.op, "fprop"].operands)
-    constants = {p.name: p.default for p in definition.parameters} | fixed
-    taken = {p.name for p in listed}
-    settings = (s if s in taken else repr(constants[s]) for s in definition.settings)
-    flag = "return_indices" if "return_indices" in taken else "False"
 
-    def body(operands: Any, settings: Any, backend: str, every: bool) -> Any:
+    def body(operands: Any, settings: Any, _: Any, backend: str, every: bool = False) -> Any:
         found = apply(key, rank, definition.op, operands, settings, backend)
         return (found["y"], found["indices"]) if every else found["y"]
 
@@ -59,7 +54,7 @@ def _made(definition: Definition, key: str, name: str, rank: int, **fixed: Any) 
     return function(
         name,
         listed,
-        f"({operands}), ({''.join(f'{s}, ' for s in settings)}), backend, {flag}",
+        Pass(definition, rank, "fprop").call(listed, fixed),
         body,
         doc=f"{text}\n\nArguments as in convref.{name}; arrays are PyTensor's variables.\n",
         returns="Any",
