@@ -10,6 +10,7 @@ import os
 import sys
 
 import driver_stub as stub
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -44,9 +45,11 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True)
-def _same_data_in_any_order():
+def _same_data_in_any_order(request):
     if torch := sys.modules.get("torch"):
         torch.default_generator.manual_seed(0)
+    if rng := getattr(getattr(request.node, "module", None), "RNG", None):
+        rng.bit_generator.state = np.random.default_rng(0).bit_generator.state
 
 
 @pytest.fixture(scope="session")
