@@ -15,7 +15,7 @@ from convref.errors import UnsupportedError, message
 from convref.judge import Numerics
 from convref.ops import BASE_ROLE
 
-from . import build, library
+from . import build, library, passes
 from .cpu import conv, norm, pool
 
 Array = np.ndarray[Any, Any]
@@ -192,12 +192,33 @@ class IntoBackend(MojoBackend):
         self._compute(call, spec, given, dict(zip(spec.results, outputs)))
 
 
+class PassesBackend(MojoBackend):
+    """The same kernels by the stateless C function, which other hosts call."""
+
+    def _compute(
+        self,
+        call: Call,
+        spec: CallSpec,
+        given: dict[str, Array | None],
+        outputs: dict[str, Array | None],
+    ) -> None:
+        results = {r: out for r, out in outputs.items() if out is not None}
+        passes.compute(call, given, results, self.count or library.cores())
+
+
 FAMILIES = {
     "conv": conv.compute,
     **dict.fromkeys(pool.OPS, pool.compute),
     **dict.fromkeys(norm.OPS, norm.compute),
 }
 
-backend = MojoBackend(arms=(PLAIN, Arm("into", backend=f"{__name__}:into")))
 into = IntoBackend()
+stateless = PassesBackend()
+backend = MojoBackend(
+    arms=(
+        PLAIN,
+        Arm("into", backend=f"{__name__}:into"),
+        Arm("stateless", backend=f"{__name__}:stateless"),
+    )
+)
 single = MojoBackend("mojo.single", 1)

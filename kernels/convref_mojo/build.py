@@ -71,7 +71,7 @@ def variant_of(flags: frozenset[str] | None = None) -> Variant:
 
 def hash_of(folder: Path) -> str:
     found = hashlib.sha256()
-    for path in sorted(folder.glob("*.mojo")):
+    for path in sorted(folder.rglob("*.mojo")):
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]
 

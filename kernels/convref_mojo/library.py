@@ -15,8 +15,8 @@ import numpy as np
 from . import build
 from .structs import table
 
-DTYPES = ("f32", "f64", "bf16")  # DTYPES of library.mojo
-KERNELS = table("cpu/library.mojo", "KERNELS")
+DTYPES = ("f32", "f64", "bf16")  # DTYPES of launch.mojo
+KERNELS = table("cpu/launch.mojo", "KERNELS")
 STRUCTS = 1024  # filled-in structs in a cache, per kind of kernel
 SCRATCH_KEPT = 1 << 26  # bytes of scratch memory that a thread keeps after a call
 ALIGNMENT = 64
@@ -30,6 +30,7 @@ Word = ctypes.c_int64
 def loaded() -> ctypes.CDLL:
     found = ctypes.CDLL(str(build.library()))
     found.convref_plan.restype = found.convref_compute.restype = None
+    found.convref_pass.restype, found.convref_pass.argtypes = Word, [Word] * 6
     return found
 
 

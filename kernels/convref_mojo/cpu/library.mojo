@@ -3,24 +3,16 @@
 `convref_plan` completes a struct that Python filled in. `convref_compute` computes units `low` to `high` of
 the work of a kernel, with `scratch` bytes of memory of its thread; the caller starts the threads. Kernels and
 number types are selected by their index in `KERNELS` and `DTYPES`.
+
+`convref_pass` computes a pass of an op from its sizes and attributes alone; see passes/run.mojo.
 """
 
-from conv import correlate, gather, plan_correlate, plan_gather
-from correlate_padded import merge
-from depthwise import (depthwise, depthwise_wgrad, pack_depthwise, plan_depthwise, plan_depthwise_wgrad)
-from gather import pack_filter
-from norm import Norm, affine, channel_sums
-from pool import FPROP_AVG, FPROP_MAX, SELECT, Pool, pool_backward, pool_forward
-from simd import lanes
+from launch import DTYPES, KERNELS, compute, plan
+from passes.run import PASSES, run_pass
+from passes.sizes import Attributes, Sizes
+from simd import Table, lanes
 from tile import MR, NV
 from windows import Conv
-
-comptime DTYPES = (DType.float32, DType.float64, DType.bfloat16)  # DTYPES of library.py
-comptime KERNELS = (
-    "gather", "pack_filter", "depthwise", "pack_depthwise", "correlate", "merge", "depthwise_wgrad",
-    "max_pool_fprop", "avg_pool_fprop", "max_pool_select", "max_pool_backward", "avg_pool_backward",
-    "channel_sums", "affine"
-)
 
 
 @export("convref_tile")
@@ -44,49 +36,21 @@ def convref_compute(kernel: Int, dtype: Int, p: Int, scratch: Int, low: Int, hig
     comptime for k in range(len(KERNELS)):
         comptime for i in range(len(DTYPES)):
             if kernel == k and dtype == i:
-                compute[KERNELS[k], DTYPES[i]](p, scratch, low, high)
+                compute[k, DTYPES[i]](p, scratch, low, high)
 
 
-def plan[name: StaticString, T: DType](mut conv: Conv):
-    comptime if name == "gather":
-        plan_gather[T](conv)
-    elif name == "depthwise":
-        plan_depthwise[T](conv)
-    elif name == "correlate":
-        plan_correlate[T](conv)
-    elif name == "depthwise_wgrad":
-        plan_depthwise_wgrad[T](conv)
+@export("convref_pass")
+def convref_pass(
+    which: Int, dtype: Int, arrays: Table, sizes: Pointer[Sizes, MutAnyOrigin],
+    attributes: Pointer[Attributes, MutAnyOrigin], scratch: Int
+) abi("C") -> Int:
+    """Compute pass `which` of `PASSES` for `DTYPES[dtype]`; return the bytes of scratch memory of the call.
 
-
-def compute[name: StaticString, T: DType](address: Int, scratch: Int, low: Int, high: Int):
-    ref conv = Pointer[Conv, MutAnyOrigin](unsafe_from_address=address)[]
-    ref pool = Pointer[Pool, MutAnyOrigin](unsafe_from_address=address)[]
-    ref norm = Pointer[Norm, MutAnyOrigin](unsafe_from_address=address)[]
-    comptime if name == "gather":
-        gather[T](conv, scratch, low, high)
-    elif name == "pack_filter":
-        pack_filter[T](conv, low, high)
-    elif name == "depthwise":
-        depthwise[T](conv, scratch, low, high)
-    elif name == "pack_depthwise":
-        pack_depthwise[T](conv, low, high)
-    elif name == "correlate":
-        correlate[T](conv, scratch, low, high)
-    elif name == "merge":
-        merge[T](conv, low, high)
-    elif name == "depthwise_wgrad":
-        depthwise_wgrad[T](conv, scratch, low, high)
-    elif name == "max_pool_fprop":
-        pool_forward[T, FPROP_MAX](pool, low, high)
-    elif name == "avg_pool_fprop":
-        pool_forward[T, FPROP_AVG](pool, low, high)
-    elif name == "max_pool_select":
-        pool_forward[T, SELECT](pool, low, high)
-    elif name == "max_pool_backward":
-        pool_backward[T, True](pool, scratch, low, high)
-    elif name == "avg_pool_backward":
-        pool_backward[T, False](pool, scratch, low, high)
-    elif name == "channel_sums":
-        channel_sums[T](norm, low, high)
-    elif name == "affine":
-        affine[T](norm, low, high)
+    `arrays` has the addresses of operands and results in the order of `PASSES`, 0 for an absent one.
+    Without `arrays` nothing is computed. With `scratch` 0 the memory is allocated.
+    """
+    comptime for k in range(len(PASSES)):
+        comptime for i in range(len(DTYPES)):
+            if which == k and dtype == i:
+                return run_pass[PASSES[k], DTYPES[i]](arrays, sizes[], attributes[], scratch)
+    return -1

@@ -1,0 +1,104 @@
+"""Passes of pools: the table of the positions that each window reads, and one launch."""
+
+from std.memory import stack_allocation
+from std.sys import size_of
+
+from passes.sizes import Attributes, Extent, Sizes, set_image, threads_of
+from passes.threads import aligned, spread
+from pool import CHANNELS, Pool, PoolAxis, Reads
+
+comptime POOL_WORDS = size_of[Pool]() // 8
+comptime REGISTER = 64
+"""Bytes of the widest vector register."""
+
+
+@fieldwise_init
+struct PoolWindows(ImplicitlyCopyable):
+    """An axis of a pool; an adaptive one has windows cut from `big` and reads nothing else."""
+
+    var big: Int
+    var small: Int
+    var taps: Int
+    var stride: Int
+    var dilation: Int
+    var low: Int
+    var high: Int
+
+    def taps_within(self, start: Int, least: Int, end: Int) -> Tuple[Int, Int]:
+        """Return the first tap of a window on a position from `least` to `end`, and the number of them."""
+        var first = 0
+        var count = 0
+        for r in range(self.taps):
+            if least <= start + r * self.dilation < end:
+                first = first if count > 0 else r
+                count += 1
+        return first, count
+
+    def write_reads(self, to: Pointer[Reads, MutAnyOrigin], a: Attributes):
+        """Write what each window reads, and the factor of its divisor."""
+        for p in range(self.small):
+            ref reads = to[unsafe_offset=p]
+            if a.adaptive == 1:
+                reads.first = p * self.big // self.small
+                reads.count = ((p + 1) * self.big + self.small - 1) // self.small - reads.first
+                reads.divisor = reads.count
+                continue
+            var start = p * self.stride - self.low
+            var end = self.big + min(0, self.high)
+            var first, count = self.taps_within(start, 0, end)
+            reads.first = start + first * self.dilation if count > 0 else 0
+            reads.count = count
+            if a.include_pad == 1:
+                var _, padded = self.taps_within(start, -self.low, self.big + self.high)
+                count = padded
+            reads.divisor = count
+
+    def set_axis(self, mut to: PoolAxis):
+        to.count = self.small
+        to.size = self.big
+        to.dilation = self.dilation
+
+
+def pool_pass[
+    T: DType, kernel: StaticString
+](s: Sizes, a: Attributes, big: Int, small: Int, indices: Int, scratch: Int) -> Int:
+    """Return the bytes of scratch memory; compute the pass unless `scratch` is 0."""
+    comptime backward = kernel == "max_pool_backward" or kernel == "avg_pool_backward"
+    var threads = threads_of(a, s.n * s.c * s.output.total() * s.filter.total())
+    var reads_bytes = aligned((s.output.z + s.output.y + s.output.x) * size_of[Reads]())
+    var bytes = REGISTER * s.input.total() if backward else 0
+    if scratch == 0:
+        return reads_bytes + threads * aligned(bytes)
+    if s.n * s.c * (s.input.total() if backward else s.output.total()) == 0:
+        return 0
+    var memory = stack_allocation[POOL_WORDS, Int]()
+    ref p = Pointer[Pool, MutAnyOrigin](unsafe_from_address=Int(memory))[]
+    p.images = s.n
+    p.channels = s.c
+    var z = PoolWindows(
+        s.input.z, s.output.z, s.filter.z, a.stride.z, a.dilation.z, a.low.z, a.high.z
+    )
+    var y = PoolWindows(
+        s.input.y, s.output.y, s.filter.y, a.stride.y, a.dilation.y, a.low.y, a.high.y
+    )
+    var x = PoolWindows(
+        s.input.x, s.output.x, s.filter.x, a.stride.x, a.dilation.x, a.low.x, a.high.x
+    )
+    z.set_axis(p.z)
+    y.set_axis(p.y)
+    x.set_axis(p.x)
+    p.reads = scratch
+    var table = Pointer[Reads, MutAnyOrigin](unsafe_from_address=scratch)
+    z.write_reads(table, a)
+    y.write_reads(table.unsafe_offset(s.output.z), a)
+    x.write_reads(table.unsafe_offset(s.output.z + s.output.y), a)
+    p.divisor = a.divisor
+    set_image(p.big, s.n, s.c, s.input, a.channels_last)
+    set_image(p.small, s.n, s.c, s.output, a.channels_last)
+    p.indices = p.small
+    p.big.data = big
+    p.small.data = small
+    p.indices.data = indices
+    var blocks = (s.c + CHANNELS - 1) // CHANNELS if backward else s.output.z * s.output.y
+    spread[kernel, T](Int(memory), s.n * blocks, threads, scratch + reads_bytes, bytes)
+    return 0
