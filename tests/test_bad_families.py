@@ -157,7 +157,7 @@ RESIZE: Rows = [
         "interpolate",
         (image.astype(int), 3),
         {"mode": "bilinear"},
-        "weights of mode linear are not integers, needs floats instead of i64",
+        "weights of mode linear are not integers, needs u8 or floats, not i64",
     ),
     ("interpolate", (image[:, :, :0], 3), {}, "input H is 0, needs at least 1"),
     ("interpolate", (image, 3), {"layout": "CHWN"}, "layout is 'CHWN', needs 'NCHW' or 'NHWC'"),

@@ -295,6 +295,7 @@ EXAMPLES = {
         "pixel_shuffle.backward:n1c0_i3x9",
         "pixel_shuffle.double_backward:n0c4_i2x2",
     ),
+    "torch-resize-uint8-column": ("resize.fprop:n1c5_i3x1_o2x1:dt=u8",),
     "torch-resize-antialias-column": ("resize.fprop:n1c1_i3x1_o2x1:aa=1:xo=1",),
     "torch-resize-antialias-corners": (
         "resize.fprop:n1c1_i5x5_o3x3:coord=align_corners:aa=1:xo=1",

@@ -21,8 +21,8 @@ from convref.api.resize import MODES as INTERPOLATE_MODES
 from convref.case.call import MATHS
 from convref.ops import RANKS
 from convref.ops.resize import NEAR
+from convref.ops.resize_axis import COORDINATES
 from convref.ops.sample import PADDINGS, TAPS
-from convref.ops.sampling import COORDINATES
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = '"""Signatures; made by tools/stubs.py."""\n\n# fmt: off\n'

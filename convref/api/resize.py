@@ -118,7 +118,8 @@ def interpolate(
     Parameters
     ----------
     input : (N, C, *spatial) array
-        Rank 1 to 3.
+        Rank 1 to 3. Floats; integers in modes that copy; uint8 in every mode, with weights of at
+        most 16 bits and each axis rounded, as PyTorch computes it.
     size : int or tuple of int, optional
         Spatial sizes of the output; this or `scale_factor`.
     scale_factor : float or tuple of float, optional
@@ -201,6 +202,7 @@ def resize(
     Parameters
     ----------
     input : (N, C, *spatial) array
+        Of types as in `interpolate`.
     sizes, scales
         One number per spatial axis, or one for all; either of them.
     mode : str

@@ -83,7 +83,7 @@ class Call:
         specs = self._spread(where)
         put(self, "problem", self.problem.for_pass(self.pass_, specs[0].dtype))
         put(self, "specs", tuple(map(self._spec, self.roles, self._typed(where, specs))))
-        if reason := self.problem.refuses(self.dtype):
+        if reason := self.problem.refuses(self.dtype, self.pass_):
             raise invalid(where, reason)
 
     def _spread(self, where: str) -> tuple[Spec, ...]:

@@ -82,10 +82,13 @@ def _call(tape: Tape, options: _Options) -> Call:
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_])
     # silu has no integers, and an integer convolution has nothing else
-    had = [[code for code in codes if problem.refuses(code) is None] for codes in (dtypes, CODES)]
+    had = [
+        [code for code in codes if problem.refuses(code, pass_) is None]
+        for codes in (dtypes, CODES)
+    ]
     dtype = tape.choose(had[0] or had[1])
     memory, tangents = tape.choose(_MEMORY), tape.choose(_TANGENTS)
-    problem = problem.for_dtype(dtype)
+    problem = problem.for_dtype(dtype, pass_)
     possible = problem.tangents(pass_)
     if tangents is not None:
         tangents = "".join(t for t in tangents if t in possible) if possible else None

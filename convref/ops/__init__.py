@@ -42,8 +42,8 @@ from .pool import (
 )
 from .quantized import ConvIntegerProblem, QuantizedConvProblem
 from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
+from .resize_axis import ResizeAxis
 from .sample import DeformConvProblem, GridSampleProblem, RoiAlignProblem
-from .sampling import ResizeAxis
 from .scaling import LocalResponseNormProblem, NormalizeProblem
 from .sizes import (
     FILTER_AXES,

@@ -138,7 +138,7 @@ class GeluProblem(ActivationProblem):
 
     approximate: str = "none"
 
-    def refuses(self, code: str) -> str | None:
+    def refuses(self, code: str, pass_: str = "fprop") -> str | None:
         if code == "f80" and self.approximate == "none":
             return "the error function is known to float64, needs f64 or approximate='tanh'"
         return super().refuses(code)

@@ -281,13 +281,13 @@ class Problem:
         """Return the fields that the types of the operands, by role, determine."""
         return {}
 
-    def refuses(self, code: str) -> str | None:
+    def refuses(self, code: str, pass_: str = "fprop") -> str | None:
         """Return why numbers of type `code` have no such result, or None."""
         reason = self.REFUSES.get(code[0])
         return reason and reason.format(code=code)
 
-    def for_dtype(self, code: str) -> Problem:
-        """Return the problem, or one like it that numbers of type `code` have."""
+    def for_dtype(self, code: str, pass_: str) -> Problem:
+        """Return the problem, or one like it that has `pass_` of numbers of type `code`."""
         return self
 
     def is_exact(self, code: str) -> bool:

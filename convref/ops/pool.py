@@ -170,7 +170,7 @@ class LpPoolProblem(PoolProblem):
 
     norm: float = 2.0
 
-    def refuses(self, code: str) -> str | None:
+    def refuses(self, code: str, pass_: str = "fprop") -> str | None:
         if code[0] in _INTEGRAL and self.norm != 1:
             return f"roots of {code} are not rational, needs floats or norm 1"
         return super().refuses(code)

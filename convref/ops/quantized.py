@@ -75,7 +75,7 @@ class ConvIntegerProblem(ConvProblem):
     def tangents(self, pass_: str) -> str:
         return ""
 
-    def refuses(self, code: str) -> str | None:
+    def refuses(self, code: str, pass_: str = "fprop") -> str | None:
         return None if code in ("i8", "u8") else f"{self.name} has no {code}, needs i8 or u8"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..dtypes import INTEGERS, numpy_dtype
 from ..errors import invalid, shorten
 from .base import BASE_ROLE, INPUT_AND_OUTPUT, Field, Problem
-from .sampling import COORDINATES, MODES, NEAREST, ResizeAxis, columns, entries, rows
+from .resize_axis import COORDINATES, MODES, NEAREST, ResizeAxis, columns, entries, rows
 from .sizes import Sizes, items, real
 from .spec import OpSpec, linear
 
@@ -37,7 +37,7 @@ class ResizeProblem(Problem):
     mode : str
         "linear", "nearest", "cubic" or "area".
     coord : str
-        Which coordinate an output samples, by ONNX's name: a key of `sampling.COORDINATES`.
+        Which coordinate an output samples, by ONNX's name: a key of `resize_axis.COORDINATES`.
     near : str
         How mode "nearest" rounds: by ONNX's name, or "float32", ATen's product in that type.
     antialias : bool
@@ -131,19 +131,21 @@ class ResizeProblem(Problem):
     def for_pass(self, pass_: str, code: str) -> Problem:
         return self if pass_ == "fprop" else replace(self, extrapolation=0.0)
 
-    def refuses(self, code: str) -> str | None:
+    def refuses(self, code: str, pass_: str = "fprop") -> str | None:
         if code not in INTEGERS:
             return None
-        if self.mode != "nearest":
-            return f"weights of mode {self.mode} are not integers, needs floats instead of {code}"
+        if self.mode != "nearest" and code != "u8":
+            return f"weights of mode {self.mode} are not integers, needs u8 or floats, not {code}"
+        if self.mode != "nearest" and pass_ != "fprop":
+            return f"rounded results of mode {self.mode} have no derivative, needs floats"
         value, info = self.extrapolation, np.iinfo(numpy_dtype(code))
         if value != int(value) or not info.min <= value <= info.max:
             return f"extrapolation_value {value:g} is not a number of type {code}"
         return None
 
-    def for_dtype(self, code: str) -> ResizeProblem:
+    def for_dtype(self, code: str, pass_: str) -> ResizeProblem:
         """Return the problem, in mode nearest where numbers of type `code` have no weights."""
-        if self.refuses(code) is None:
+        if self.refuses(code, pass_) is None:
             return self
         near = self.near if self.near != "float32" else "floor"
         return replace(self, mode="nearest", near=near, antialias=False, extrapolation=0.0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..case import Call
 from ..ops import Problem, ResizeAxis
-from ..ops.sampling import Entries, Row, entries, listed, outside, rows
+from ..ops.resize_axis import Entries, Row, entries, listed, outside, rows
 from ._windows import Array, Results
 from .resize import Table, along_axis, beyond, weighted
 

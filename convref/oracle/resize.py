@@ -1,6 +1,6 @@
 """Resizing: every output is a weighted sum of inputs, and so is every derivative.
 
-One axis is a matrix W with few entries, which `convref.ops.sampling` gives exactly; an image
+One axis is a matrix W with few entries, which `convref.ops.resize_axis` gives exactly; an image
 is resized along one axis after the other, so two axes are W_h x W_w^T:
 
     fprop     y[n,c,p]   =  sum_i W[p,i] x[n,c,i]                                  (R.1)
@@ -11,6 +11,10 @@ Pixel shuffle, a resize that takes the new elements from channels, moves element
     y[n, c, h r + i, w r + j]  =  x[n, c r^2 + i r + j, h, w]                      (R.3)
 
 or, in mode DCR, x[n, (i r + j) C + c, h, w] with C the channels of y.
+
+Of uint8, weights are integers v[p,i] over 2^b, and the sums along each axis, the last first, are
+
+    y[p]  =  saturated(floor(sum_i v[p,i] x[i] / 2^b + 1/2))                       (R.4)
 
 Each op is linear, so both its JVP and its double backward are R.1. A weight of 0 is not a tap:
 its element is not read. All functions compute in the dtype they are given.
@@ -24,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..ops import Problem, ResizeAxis
-from ..ops.sampling import Entries, columns, entries, outside
+from ..ops.resize_axis import Entries, columns, entries, fixed_point, outside
 from ._passes import by_name
 from ._windows import Array, at_axis
 
@@ -98,6 +102,25 @@ def weighted(x: Array, axes: tuple[ResizeAxis, ...], table: Table) -> Array:
     return x
 
 
+def weighted_bytes(x: Array, axes: tuple[ResizeAxis, ...]) -> Array:
+    """Return weighted sums of integers from 0 to 255, each axis rounded and limited (R.4).
+
+    >>> from convref.ops import ResizeProblem
+    >>> axes = ResizeProblem(n=1, c=1, input=(2,), output=(4,)).axes
+    >>> weighted_bytes(np.array([[0, 9]]), axes)  # of 0, 2.25, 6.75 and 9
+    array([[0, 2, 7, 9]])
+    """
+    for number, axis in reversed(list(zip(range(-len(axes), 0), axes))):
+        bits, _ = fixed_point(axis)
+        sums = along_axis(x, number, axis, _fixed_entries)
+        x = np.clip((sums + (1 << bits >> 1)) >> bits, 0, 255)
+    return x
+
+
+def _fixed_entries(axis: ResizeAxis) -> Entries:
+    return fixed_point(axis)[1]
+
+
 def along_axis(x: Array, number: int, axis: ResizeAxis, table: Table) -> Array:
     """Return the weighted sums of x along the axis of that negative number."""
     shape, listed = list(x.shape), table(axis)
@@ -136,7 +159,9 @@ def resize_fprop(x: Array, problem: Problem) -> Array:
     >>> resize_fprop(np.array([[[1., 2., 6.]]]), problem)
     array([[[1.5, 4. ]]])
     """
-    y, value = weighted(x, problem.axes, entries), problem.extrapolation
+    whole = x.dtype.kind in "iu" and problem.mode != "nearest"
+    y = weighted_bytes(x, problem.axes) if whole else weighted(x, problem.axes, entries)
+    value = problem.extrapolation
     if value:
         y[..., beyond(problem)] = Fraction(value) if x.dtype == object else value
     return y

@@ -27,7 +27,7 @@ from convref.ops import (
     LayerNormProblem,
     ResizeProblem,
 )
-from convref.ops.sampling import reads
+from convref.ops.resize_axis import reads
 from convref.oracle.activation import POINTWISE
 
 INK, REAL, PAD, LEFT, RIGHT = "#333333", "#9ecae1", "#eeeeee", "#d95f0e", "#1b7837"

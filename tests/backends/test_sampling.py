@@ -6,7 +6,7 @@ import numpy as np
 
 from convref import parse_problem
 from convref.backends import may_round_elsewhere
-from convref.ops.sampling import NEAREST, reads
+from convref.ops.resize_axis import NEAREST, reads
 
 F = np.float32
 # Each as a library may write it, in float32 from the first operation on.

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from convref.ops import ResizeProblem
-from convref.ops.sampling import COORDINATES, entries
+from convref.ops.resize_axis import COORDINATES, entries
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "resize.md").read_text("utf-8")

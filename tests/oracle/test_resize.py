@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from numpy.testing import assert_array_equal
 
+import convref
 from convref import dtypes, oracle
 from convref.arrays import to_torch
 from convref.case import Call, Case, Spec, parse, parse_problem
@@ -21,7 +22,7 @@ from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
 from convref.judge import Numerics, judge
 from convref.ops import ResizeProblem, passes
-from convref.ops.sampling import listed, rows
+from convref.ops.resize_axis import listed, rows
 from convref.oracle import displacements, evaluate, loops
 from convref.oracle import resize as formulas
 from convref.oracle._resize_errors import steepness, weight_errors
@@ -63,6 +64,31 @@ def copies(case):
 
 def test_nearest_bit_for_bit_on_integers(checks):
     campaign(lambda case: checks.loops(copies(case)), ["obj"])
+
+
+def test_uint8_bit_for_bit(checks):
+    campaign(checks.loops, ["u8"], [*EXACT, "wide"], pass_="fprop")
+
+
+def test_uint8_is_rounded_after_each_axis_the_last_first():
+    line = "resize.fprop:n1c1_i2x2_o1x1:dt=u8"
+    assert run(line, [[64, 65], [0, 0]])[0] == 33  # rows give 65 and 0; the exact mean is 32.25
+    assert run(line, [[1, 0], [3, 0]])[0] == 2  # rows give 1 and 2; columns would give 2 and 0
+    (y,) = run("resize.fprop:n1c1_i4_o8:mode=cubic:dt=u8", [0, 255, 255, 255])
+    assert y.ravel()[-5:].tolist() == [255] * 5  # beyond 255 by the kernel's overshoot
+
+
+def test_uint8_is_torchs_to_the_bit():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rng = np.random.default_rng(20)
+    for number in range(60):
+        smooth = {"mode": ("bilinear", "bicubic")[number % 2], "antialias": number % 4 > 1}
+        smooth |= {} if smooth["antialias"] else {"align_corners": number % 8 > 3}
+        c, h, w, rows_, columns_ = rng.integers((1, 1, 1, 1, 2), (9, 12, 12, 12, 12)).tolist()
+        x = rng.integers(0, 256, (1, c, h, w), np.uint8)
+        want = torch.nn.functional.interpolate(torch.from_numpy(x), (rows_, columns_), **smooth)
+        got = convref.interpolate(x, (rows_, columns_), **smooth)
+        assert_array_equal(got, want.numpy(), err_msg=str(smooth), strict=True)
 
 
 def sibling(call, pass_):
@@ -340,6 +366,8 @@ def test_invalid_problems_are_refused(shape, text):
 def test_integers_are_only_copied():
     with pytest.raises(ConvrefError, match="weights of mode linear are not integers"):
         parse("resize.fprop:n1c1_i3_o3:dt=i8")
+    with pytest.raises(ConvrefError, match="rounded results of mode linear have no derivative"):
+        parse("resize.backward:n1c1_i3_o3:dt=u8")
     line = "resize.fprop:n1c1_i3_o3:mode=nearest:coord=tf_crop_and_resize:near=floor"
     assert parse(f"{line}:ev=-2:dt=i8").call.dtype == "i8"
     for ending in ("ev=0.5:dt=i8", "ev=-2:dt=u8"):

@@ -10,7 +10,7 @@ from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_eac
 from convref.case import parse
 from convref.conformance.strategies import cases
 from convref.ops import ResizeProblem
-from convref.ops.sampling import rows
+from convref.ops.resize_axis import rows
 
 pytest.importorskip("triton", reason="triton is not installed")
 

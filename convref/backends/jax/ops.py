@@ -67,6 +67,8 @@ def _unlike_resize(call: Call) -> str | None:
     problem: Any = call.problem
     if problem.coord != "half_pixel" or problem.scale:
         return "jax.image.resize supports only half_pixel positions and no scale"
+    if call.dtype in dtypes.INTEGERS and problem.mode != "nearest":
+        return "jax.image.resize rounds sums of uint8 otherwise"
     if problem.mode == "nearest":
         if problem.near != "round_prefer_ceil":
             return "jax.image.resize supports only near=round_prefer_ceil"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ... import dtypes, memory
 from ...case import Call
-from ...ops.sampling import entries
+from ...ops.resize_axis import entries
 from .autograd import Results, derive
 
 OPS = ("resize",)
@@ -21,9 +21,9 @@ _A = {False: -0.75, True: -0.5}  # the cubic, without and with antialias
 def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why ATen has no kernel for the call."""
     problem: Any = call.problem
-    copies = problem.mode == "nearest" and call.pass_ == "fprop"
     known = dtypes.REAL[2:] if problem.antialias else dtypes.REAL
-    if call.dtype not in known and not (copies and call.dtype == "u8"):
+    whole = problem.mode == "nearest" or (problem.rank == 2 and problem.mode != "area")
+    if call.dtype not in known and not (call.pass_ == "fprop" and call.dtype == "u8" and whole):
         return f"ATen has no {problem.mode} kernel of {call.pass_} for {call.dtype}"
     reason = _MODES[problem.mode](problem)
     if not reason and not rules and not problem.c:
@@ -37,8 +37,9 @@ def supports(call: Call, rules: bool) -> str | None:
     fits = call.least_memory(oracle=False) <= memory.available()  # else the table does not either
     if problem.mode == "nearest" and fits and _rounds_across(problem):
         return "ATen's kernels round nearest positions differently"
-    if problem.antialias and problem.output[1] == 1:
-        return "ATen's antialias is wrong for an output of one column"
+    kernel_of_bytes = call.dtype == "u8" and problem.mode != "nearest"
+    if (problem.antialias or kernel_of_bytes) and problem.output[1] == 1:
+        return "ATen's antialias, which also computes uint8, is wrong for an output of one column"
     return None
 
 

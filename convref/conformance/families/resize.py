@@ -5,7 +5,7 @@ from typing import Any
 
 from ...ops import Problem, ResizeProblem
 from ...ops.resize import NEAR
-from ...ops.sampling import COORDINATES, MODES
+from ...ops.resize_axis import COORDINATES, MODES
 from .windows import Draft, Tape, image_sizes, output_sizes
 
 # What PyTorch calls linear, nearest, nearest-exact, area, bicubic, and both with antialias.

@@ -111,7 +111,12 @@ def _product(problem: Problem, share: Fraction, value: Any) -> Any:
     """Return share * value, the share first rounded where the value is no Fraction."""
     if problem.mode == "nearest":
         return value
-    return (float(share) if isinstance(value, np.inexact) else share) * value
+    if not isinstance(value, np.inexact):
+        return share * value
+    near = float(share)
+    if isinstance(value, (np.longdouble, np.clongdouble)):
+        return (np.longdouble(near) + np.longdouble(float(share - Fraction(near)))) * value
+    return near * value
 
 
 def _weighted_sums(x: Array, problem: Problem, adjoint: bool = False) -> Array:
@@ -133,8 +138,32 @@ def _weighted_sums(x: Array, problem: Problem, adjoint: bool = False) -> Array:
     return result
 
 
+def _bytes_along(x: Array, problem: Problem, axis: int) -> Array:
+    """Return integers from 0 to 255: sums along one axis with weights of at most 16 bits."""
+    inputs, outputs = range(problem.input[axis]), range(problem.output[axis])
+    shares = [[weight(problem, axis, p, i) for i in inputs] for p in outputs]
+    largest = max(abs(share) for row in shares for share in row)
+    unit = max(2**b for b in range(23) if largest * 2**b + HALF < 2**15)
+    y = zeros((*x.shape[: axis + 2], len(outputs), *x.shape[axis + 3 :]), x)
+    for at in np.ndindex(y.shape):
+        p, total = at[axis + 2], 0
+        for i, share in enumerate(shares[p]):
+            size = floor(abs(share) * unit + HALF)
+            total += (size if share > 0 else -size) * int(x[(*at[: axis + 2], i, *at[axis + 3 :])])
+        y[at] = min(255, max(0, floor(Fraction(total, unit) + HALF)))
+    return y
+
+
+def _rounded_sums(x: Array, problem: Problem) -> Array:
+    for axis in reversed(range(problem.rank)):
+        x = _bytes_along(x, problem, axis)
+    return x
+
+
 def resize_fprop(x: Array, problem: Problem) -> Array:
-    y, value = _weighted_sums(x, problem), problem.extrapolation
+    whole = x.dtype.kind in "iu" and problem.mode != "nearest"
+    y = _rounded_sums(x, problem) if whole else _weighted_sums(x, problem)
+    value = problem.extrapolation
     for at in np.ndindex(y.shape if value and problem.mode != "area" else 0):
         if any(_is_beyond(problem, axis, p) for axis, p in enumerate(at[2:])):
             y[at] = Fraction(value) if x.dtype == object else value

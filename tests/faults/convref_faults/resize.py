@@ -12,7 +12,7 @@ from convref.case import Call
 from convref.conformance.mutations import Array, Operands, Results, Wrong, elsewhere
 from convref.dtypes import rounded
 from convref.ops import ResizeAxis
-from convref.ops.sampling import Entries, Row, columns, entries, listed, reads, rows
+from convref.ops.resize_axis import Entries, Row, columns, entries, listed, reads, rows
 from convref.oracle.resize import weighted
 
 from .base import Fault, writing

@@ -156,6 +156,25 @@ def entries(axis: ResizeAxis) -> Entries:
 
 
 @lru_cache(maxsize=64)
+def fixed_point(axis: ResizeAxis) -> tuple[int, Entries]:
+    """Return (p, weights): weights as integers over 2^p, rounded to nearest, halves away from 0.
+
+    p is the most of up to 22 bits for which the largest weight is below 2^15.
+    """
+    found, bits = entries(axis), 22
+    size, over = abs(found.number).astype(object), found.over.astype(object)
+    largest = np.argmax(size / over) if len(size) else slice(0)
+
+    def scaled(at: Any) -> Any:
+        return (size[at] * 2 ** (bits + 1) + over[at]) // (2 * over[at])
+
+    while np.any(scaled(largest) >= 2**15):
+        bits -= 1
+    number = (np.sign(found.number) * scaled(slice(None))).astype(np.int64)
+    return bits, found._replace(number=number, over=np.ones_like(number))
+
+
+@lru_cache(maxsize=64)
 def columns(axis: ResizeAxis) -> Entries:
     """Return the weights of an axis by position."""
     return entries(axis).transposed()
