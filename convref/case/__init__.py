@@ -1,7 +1,7 @@
 """Call, Case and the line: a computation and its data as one shell word."""
 
 from ..ops import SPATIAL, role_dtype
-from .call import FILLS, MATHS, Call, Case
+from .call import AROUND, FILLS, MATHS, Call, Case
 from .operands import (
     argument,
     base_shapes,
@@ -18,6 +18,7 @@ from .spec import Spec, axis_letters, channels_last
 from .text import format_problem
 
 __all__ = [
+    "AROUND",
     "FILLS",
     "MATHS",
     "MAX_LINE",

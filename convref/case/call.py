@@ -36,6 +36,8 @@ FILLS = (
     *("int", "ones", "impulse", "ramp", "normal", "positive", "wide", "ties"),
     *("nan", "inf", "negzero", "subnormal"),
 )
+# What may be done around a call; `convref.conformance.surroundings` does it.
+AROUND = ("data", "dtype", "batch", "memory", "alias", "pages", "threads")
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,9 @@ class Call:
         if set(named) - set(letters) or len(set(named)) != len(named):
             what = f"view of {role} names {named!r}, needs each axis of {letters} at most once"
             raise invalid(where, what)
-        if spec.offset < 0 or any(k < 2 for _, k in spec.step):
-            raise invalid(where, f"view of {role} needs steps >= 2 and offset >= 0")
+        if spec.offset < 0 or any(k in (0, 1) for _, k in spec.step):
+            what = f"view of {role} needs steps other than 0 and 1, and offset >= 0"
+            raise invalid(where, what)
         dtypes.code_of(dtypes.numpy_dtype(spec.dtype))
         return replace(
             spec,
@@ -298,6 +301,8 @@ class Case:
         A name from `convref.case.FILLS`.
     seed : int
         0 to 2**63 - 1.
+    around : tuple of str
+        Names from `convref.case.AROUND`: earlier calls in their order, and how this one is made.
 
     Examples
     --------
@@ -310,6 +315,7 @@ class Case:
     call: Call
     fill: str = "int"
     seed: int = 0
+    around: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.call, Call):
@@ -318,10 +324,17 @@ class Case:
         one_of(where, "fill", self.fill, FILLS)
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise invalid(where, f"seed is {shorten(repr(self.seed))}, needs an int in [0, 2**63)")
+        for name in self.around:
+            one_of(where, "around", name, AROUND)
+        if len(set(self.around)) != len(self.around):
+            raise invalid(where, f"around has {','.join(self.around)}, needs each name once")
 
     def __str__(self) -> str:
         fill = self.fill if self.fill != "int" else None
-        return self.call.line(("fill", fill), ("seed", str(self.seed) if self.seed else None))
+        seed = str(self.seed) if self.seed else None
+        return self.call.line(
+            ("fill", fill), ("seed", seed), ("around", ",".join(self.around) or None)
+        )
 
     def __repr__(self) -> str:
         return f"parse({str(self)!r})"

@@ -111,7 +111,7 @@ class _Reader:
     def spec(self, features: list[str], token: str, base: Spec) -> Spec:
         step, expand, offset, order = [], "", 0, ""
         for feature in features:
-            if match := re.fullmatch(r"step([0-9]{1,6})([a-z])", feature, re.ASCII):
+            if match := re.fullmatch(r"step(-?[0-9]{1,6})([a-z])", feature, re.ASCII):
                 step.append((match[2], int(match[1])))
             elif match := re.fullmatch(r"expand([a-z])", feature):
                 expand += match[1]
@@ -165,7 +165,7 @@ READ: dict[str, Callable[[_Reader, str, str], Any]] = {
     "word": _Reader.word,
 }
 _EXAMPLES = {"i f s p d": "i8x8_f3x3_s2_p1", "i o": "i8x8_o3x3"}
-_CALL_KEYS = ("dt", "math", "mem", "dev", "tan", "mask", "fill", "seed")
+_CALL_KEYS = ("dt", "math", "mem", "dev", "tan", "mask", "fill", "seed", "around")
 
 
 def _form(family: type[Problem]) -> str:
@@ -260,4 +260,5 @@ def parse(line: str) -> Case:
     if "mem" in keys:
         call = reader.mem(keys["mem"], call)
     seed = reader.number(keys.get("seed", "0"), f"seed={keys.get('seed')}")
-    return Case(call, keys.get("fill", "int"), seed)
+    around = keys["around"].split(",") if "around" in keys else ()
+    return Case(call, keys.get("fill", "int"), seed, tuple(around))

@@ -33,7 +33,8 @@ class Spec:
     order : str
         Axis letters from outermost to innermost; empty for the logical order.
     step : tuple of (axis letter, int)
-        The array is every step-th element of a wider buffer along that axis.
+        The array is every step-th element of a wider buffer along that axis, from its end where
+        the step is negative.
     expand : str
         Axis letters with stride 0: one slice, repeated.
     offset : int

@@ -12,9 +12,9 @@ from ..backends import Backend
 from ..case import Call, Case
 from ..errors import ConvrefError, shorten
 from ..judge import Numerics, Reference, Verdict, judge, reference
-from .guards import Guards
 from .mutations import mutations
 from .operands import operands
+from .surroundings import Guards, at_once, buffer, make_earlier_calls, on_pages
 
 # Verdict -> meaning. Worst last: the order of the final table.
 VERDICTS = {
@@ -68,13 +68,14 @@ def examine(
     repeat: bool = False,
     mutate: bool = False,
     announce: Callable[[str], None] = lambda note: None,
+    excluded: Callable[[Case], str | None] = lambda case: None,
 ) -> Finding:
     """Return the Finding of one example; a crash of the backend is a crash of this process.
 
     With `repeat`, run twice and compare the bits; run with more threads, if the backend can, and
     judge. With `mutate`, judge mutations of the oracle too: if all pass, the verdict is "vacuous".
     `announce` is called with `WITH_THREADS` before more threads compute, and with an empty text
-    after.
+    after. `excluded` returns why a call around the case must not run, such as a known bug, or None.
 
     >>> from convref.dispatch import load
     >>> from convref.case import parse
@@ -93,9 +94,13 @@ def examine(
         given = operands(case)
     except ConvrefError as error:  # a shrunk size may leave no operands to draw
         return Finding(line, "unsupported", reason=shorten(str(error)))
-    before = [None if a is None else _buffer(a).tobytes() for a in given]
+    before = _contents(given)
     guards = Guards(call) if hasattr(backend, "run_into") and call.dtype != "obj" else None
     compute = backend.run if guards is None else partial(guards.run, backend)
+    earlier = list(make_earlier_calls(case, given, backend, compute, excluded))
+    if "pages" in case.around and not _changed(call, given, before):
+        given = on_pages(given)
+        before = _contents(given)
     try:
         look = partial(_changed, call, given, before)
         runs = _runs(backend, partial(_results, compute, call, given), look, repeat, announce)
@@ -105,9 +110,14 @@ def examine(
         return Finding(line, "changed-input", reason=f"{runs.changed} or memory around it changed")
     if guards is not None and (outside := guards.broken()):
         return Finding(line, "wrote-outside", reason=outside)
+    if any(result.tobytes() != contents for result, contents in earlier):
+        return Finding(line, "wrote-outside", reason="a result of an earlier call changed")
     if isinstance(runs.once, str):
         return Finding(line, "wrong", "form", runs.once)
-    return _judged(case, backend, given, runs, numerics, mutate)
+    finding = _judged(case, backend, given, runs, numerics, mutate)
+    if finding.verdict == "pass" and "threads" in case.around:
+        return _at_once(case, given, runs, numerics, partial(_results, compute)) or finding
+    return finding
 
 
 def _raised(line: str, error: Exception) -> Finding:
@@ -148,6 +158,34 @@ def _runs(
             threaded = compute()
     announce("")
     return Runs(once, again, threaded, changed or (look() if repeat else ""))
+
+
+def _at_once(
+    case: Case,
+    given: tuple[Array | None, ...],
+    runs: Runs,
+    numerics: Numerics,
+    compute: Callable[..., Results],
+) -> Finding | None:
+    """Return the finding of two threads that call at the same time, None for a pass."""
+    mine, other, others = at_once(case, given, compute)
+    for judged, arrays, found in ((case, given, mine), (other, operands(other), others)):
+        alone = runs.once if judged is case else compute(case.call, arrays)
+        ref = None
+        for results in found:
+            if isinstance(results, Exception):
+                reason = f"{type(results).__name__}: {' '.join(str(results).split())}"
+            elif isinstance(results, str) or isinstance(alone, str):
+                reason = results if isinstance(results, str) else ""
+            elif _same_bits(results, alone):
+                reason = ""
+            else:
+                ref = ref or reference(case.call, arrays)
+                reason = _why_wrong(results, ref, numerics)
+            if reason:
+                reason = shorten(f"right alone; with a call on another thread {reason}", 300)
+                return Finding(str(case), "wrong", "form", reason)
+    return None
 
 
 def _judged(
@@ -229,16 +267,14 @@ def _finding(line: str, verdict: Verdict) -> Finding:
     )
 
 
-def _buffer(array: Array) -> Array:
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+def _contents(given: tuple[Array | None, ...]) -> list[bytes | None]:
+    return [None if a is None else buffer(a).tobytes() for a in given]
 
 
 def _changed(call: Call, given: tuple[Array | None, ...], before: list[bytes | None]) -> str:
     """Return the operand whose memory has changed, or an empty text."""
     for role, array, old in zip(call.roles, given, before):
-        if array is not None and _buffer(array).tobytes() != old:
+        if array is not None and buffer(array).tobytes() != old:
             return role
     return ""
 

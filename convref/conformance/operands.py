@@ -8,7 +8,8 @@ import numpy as np
 
 from .. import dtypes
 from ..arrays import Array
-from ..case import Case, Spec, axis_letters
+from ..case import Call, Case, Spec, axis_letters
+from ..ops import STATISTICS
 from .families import GENERATED
 from .fills import values
 
@@ -19,7 +20,7 @@ def operands(case: Case) -> tuple[Array | None, ...]:
     Each has logical axis order and shape; its strides follow the Spec. Elements of a buffer
     that no index reaches (between steps, before the offset) hold NaN, or for integers the
     largest value, so that a kernel that reads them fails. An expanded axis repeats its first slice
-    with stride 0.
+    with stride 0. With "alias" around the case, operands that could be one array are one.
 
     Examples
     --------
@@ -30,9 +31,21 @@ def operands(case: Case) -> tuple[Array | None, ...]:
     """
     call, given = case.call, dict[str, Array]()
     for role in filter(call.is_present, call.roles):
+        if "alias" in case.around and (other := _twin(call, role, given)):
+            given[role] = given[other]
+            continue
         made = GENERATED[role](case, given) if role in GENERATED else values(case, role)
         given[role] = lay_out(made, call.spec(role), axis_letters(call.problem, role))
     return tuple(map(given.get, call.roles))
+
+
+def _twin(call: Call, role: str, given: dict[str, Array]) -> str:
+    """Return an earlier operand that could be the same array, or an empty text."""
+    if role in GENERATED or role in STATISTICS:
+        return ""
+    same = (r for r in given if r not in GENERATED and r not in STATISTICS)
+    shape, spec = call.problem.shape(role), call.spec(role)
+    return next((r for r in same if call.problem.shape(r) == shape and call.spec(r) == spec), "")
 
 
 def lay_out(array: Array, spec: Spec, letters: str) -> Array:
@@ -62,7 +75,7 @@ def _view(sizes: dict[str, int], order: str, spec: Spec, dtype: np.dtype[Any]) -
     """Return a view, in memory order, of a new poisoned buffer; expanded axes have extent 1."""
     steps = dict(spec.step)
     kept = [min(sizes[axis], 1) if axis in spec.expand else sizes[axis] for axis in order]
-    wide = [size * steps.get(axis, 1) for size, axis in zip(kept, order)]
+    wide = [size * abs(steps.get(axis, 1)) for size, axis in zip(kept, order)]
     buffer = np.full(spec.offset + prod(wide), poison(spec.dtype), dtype)
     view = buffer[spec.offset :].reshape(wide)
     return view[tuple(slice(None, None, steps.get(axis)) for axis in order)]

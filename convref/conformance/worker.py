@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from .generate import Axes, chunk_cases
 from .laws import examine_laws
 from .operands import operands
 from .reject import examine_rejection
+from .surroundings import surrounded
 
 RECORD = 4096  # bytes of the write-ahead file; longer than any line
 REPORT_SECONDS = 0.2
@@ -136,6 +138,8 @@ def raw(backend: Backend) -> Backend:
 
 def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> None:
     cases = task.cases()
+    if task.axes is not None and not task.laws:
+        cases = [surrounded(case, i, backend) for i, case in enumerate(cases)]
     report, sent = Report(task.start, task.start), time.monotonic()
     ahead: dict[int, tuple[Any, ...]] = {}
     for index in range(task.start, len(cases)):
@@ -148,7 +152,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
                 finding = _by_laws(case, backend, task) if task.laws else None
                 finding = finding or _known(case, backend, task)
                 finding = finding or _from_batch(case, backend, index, ahead)
-                finding = finding or _guarded(case, backend, index, wal, task.axes is None)
+                finding = finding or _guarded(case, backend, index, wal, task)
             except Exception as error:  # those of the backend are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
                 raise InternalError(f"{error!r} on {case}\n{where}") from error
@@ -191,6 +195,7 @@ def _run_batch(
         if i % REPEAT_EVERY  # those are examined alone
         and i % MUTATE_EVERY != MUTATE_EVERY - 1
         and i not in task.skip
+        and not case.around
         and not task.known_bug(case, facts)
         and _accepts(backend, case.call)
     }
@@ -223,15 +228,15 @@ def _from_batch(
 
 def _by_laws(case: Case, backend: Backend, task: Task) -> Finding:
     """Check the laws; a backend that exits the process counts as a crash."""
-    facts = backend.fingerprint()
-
-    def excluded(other: Case) -> str | None:
-        return None if task.retest else task.known_bug(other, facts)
-
     try:
-        return examine_laws(case, backend, excluded)
+        return examine_laws(case, backend, partial(_excluded, backend, task))
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         return Finding(str(case), "crash", reason=shorten(f"raised {error!r}"))
+
+
+def _excluded(backend: Backend, task: Task, case: Case) -> str | None:
+    """Return the known bug for which a further call must not run, or None."""
+    return None if task.retest else task.known_bug(case, backend.fingerprint())
 
 
 def _known(case: Case, backend: Backend, task: Task) -> Finding | None:
@@ -250,8 +255,9 @@ def count_key(case: Case, verdict: str, tier: str) -> tuple[str, ...]:
     return case.call.op, case.call.pass_, case.call.dtype, verdict, tier
 
 
-def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, given: bool) -> Finding:
+def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, task: Task) -> Finding:
     """Examine a case; a backend that exits the process counts as a crash."""
+    given = task.axes is None
     repeat = given or index % REPEAT_EVERY == 0
     mutate = not given and index % MUTATE_EVERY == MUTATE_EVERY - 1
     note = ""
@@ -262,7 +268,9 @@ def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, given: b
         wal.write(index, str(case), what)
 
     try:
-        notes = {"announce": announce} if repeat else {}
+        notes: dict[str, Any] = {"announce": announce} if repeat else {}
+        if case.around:
+            notes["excluded"] = partial(_excluded, backend, task)
         finding = examine(case, backend, repeat=repeat, mutate=mutate, **notes)
         if finding.verdict == "pass" and not given and index % REJECT_EVERY == REJECT_EVERY // 2:
             finding = examine_rejection(case, backend, announce) or finding

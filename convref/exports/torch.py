@@ -179,7 +179,8 @@ def laid_out(values, strides, offset=0):
 
 def _strides(shape: Sizes, letters: str, spec: Spec) -> Sizes:
     """Return the strides, in elements, of an array with the memory layout of `spec`."""
-    steps, sizes = dict(spec.step), dict(zip(letters, shape, strict=True))
+    steps = {axis: abs(k) for axis, k in spec.step}  # torch has no negative strides
+    sizes = dict(zip(letters, shape, strict=True))
     strides, running = {}, 1
     for letter in reversed(spec.order or letters):
         strides[letter] = 0 if letter in spec.expand else running * steps.get(letter, 1)

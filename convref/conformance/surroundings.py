@@ -1,0 +1,250 @@
+"""The memory around operands and outputs, and the calls around a call.
+
+`convref.case.AROUND` names what a case may have around it; docs/line.md has the meanings.
+"""
+
+import ctypes
+import mmap
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..arrays import Array
+from ..backends import Backend
+from ..case import Call, Case, axis_letters, channels_last
+from ..errors import ConvrefError
+from .operands import operands, poison
+
+Operands = tuple[Array | None, ...]
+Compute = Callable[..., Any]  # of a call and its operands
+
+# The surroundings of generated cases, in turn. The last earlier call decides for a cache of one.
+TURNS = (
+    ("data", "dtype"),
+    ("threads",),
+    ("batch", "data"),
+    ("pages",),
+    ("dtype", "memory"),
+    ("data",),
+    ("memory", "batch"),
+    ("alias", "data"),
+)
+TURN_EVERY, TURN_AT = 8, 4  # of generated cases, the fifth of eight
+_OTHER_TYPE = {"f32": "f64", "f64": "f32", "f16": "bf16", "bf16": "f16"} | {
+    **{"c64": "c128", "c128": "c64", "i8": "u8", "u8": "i8", "i16": "i32", "i32": "i16"}
+}
+_ROUNDS = 4  # calls of each of two threads
+
+BAND = 256  # elements on each side
+PATTERN = 0xA5  # no poison, no zero, no small number: any write shows
+
+
+class Guards:
+    """Calls `run_into` on fresh outputs, and remembers the memory around them.
+
+    An output is contiguous; its ``base`` is the one-dimensional array of bytes that holds it,
+    bands included, so that an adapter for another device can copy all of it there and back.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.buffers: list[tuple[str, int, Array]] = []  # role, bytes of a band, all bytes
+
+    def outputs(self) -> tuple[Array | None, ...]:
+        """Return one new output for each result role, None where it is masked off."""
+        results = self.call.signature.results
+        return tuple(self._output(r) if r in self.call.wanted else None for r in results)
+
+    def _output(self, role: str) -> Array:
+        shape = self.call.problem.shape(role)
+        dtype = dtypes.numpy_dtype(self.call.dtype_of(role))
+        band, size = BAND * dtype.itemsize, prod(shape) * dtype.itemsize
+        whole = np.full(size + 2 * band, PATTERN, np.uint8)
+        output = np.ndarray(shape, dtype, whole, band)
+        output[...] = poison(self.call.dtype_of(role))
+        self.buffers.append((role, band, whole))
+        return output
+
+    def run(self, backend: Any, call: Call, *operands: Any) -> tuple[Array | None, ...]:
+        """Return the results that `backend` writes into new outputs."""
+        outputs = self.outputs()
+        backend.run_into(call, outputs, *operands)
+        return outputs
+
+    def broken(self) -> str:
+        """Return which band was written to, and where; empty if none was."""
+        for role, band, whole in self.buffers:
+            size = dtypes.numpy_dtype(self.call.dtype_of(role)).itemsize
+            low = np.flatnonzero(whole[:band] != PATTERN)
+            high = np.flatnonzero(whole[-band:] != PATTERN)
+            if len(low):
+                return f"{role}: wrote {-((int(low[0]) - band) // size)} elements before its start"
+            if len(high):
+                return f"{role}: wrote {int(high[-1]) // size + 1} elements after its end"
+        return ""
+
+
+def surrounded(case: Case, index: int, backend: Any) -> Case:
+    """Return the example at `index` of a chunk: one in 8 has calls or memory around it.
+
+    No two threads call a backend that is `serial`.
+    """
+    turn, rest = divmod(index, TURN_EVERY)
+    around = TURNS[turn % len(TURNS)] if rest == TURN_AT else ()
+    if getattr(backend, "serial", False):
+        around = tuple(name for name in around if name != "threads")
+    return replace(case, around=around)
+
+
+def other_data(case: Case) -> Case:
+    """Return the case with other data."""
+    return replace(case, seed=(case.seed + 1) % 2**63)
+
+
+def make_earlier_calls(
+    case: Case,
+    given: Operands,
+    backend: Backend,
+    compute: Compute,
+    excluded: Callable[[Case], str | None],
+) -> Iterator[tuple[Any, bytes]]:
+    """Make the calls that `case.around` names; yield their results, each with its contents.
+
+    A call that the backend refuses, or that is `excluded`, is left out. What one raises does not
+    count: it is not the call that is judged.
+    """
+    for name in case.around:
+        try:
+            other = _EARLIER[name](case) if name in _EARLIER else None
+            if other is None or backend.supports(other.call) or excluded(other):
+                continue
+            arrays = operands(other)
+            if name == "data":
+                with _Contents(given, arrays):
+                    results = compute(other.call, *given)
+            else:
+                results = compute(other.call, *arrays)
+        except Exception:  # whatever a third-party backend raises
+            continue
+        for result in results if isinstance(results, tuple) else ():
+            if isinstance(result, np.ndarray):
+                yield result, result.tobytes()
+
+
+def _of_other_type(case: Case) -> Case | None:
+    call = case.call
+    if call.dtype not in _OTHER_TYPE:
+        return None
+    other = _OTHER_TYPE[call.dtype]
+    specs = tuple(replace(s, dtype=other) if s.dtype == call.dtype else s for s in call.specs)
+    return replace(case, call=replace(call, specs=specs), around=())
+
+
+def _with_another_image(case: Case) -> Case:
+    problem = replace(case.call.problem, n=case.call.problem.n + 1)
+    return replace(case, call=replace(case.call, problem=problem), around=())
+
+
+def _in_other_memory(case: Case) -> Case:
+    call = case.call
+    orders = [channels_last(axis_letters(call.problem, role)) for role in call.roles]
+    if any(spec.order for spec in call.specs):
+        orders = [""] * len(orders)
+    specs = tuple(replace(spec, order=order) for spec, order in zip(call.specs, orders))
+    return replace(case, call=replace(call, specs=specs), around=())
+
+
+_EARLIER: dict[str, Callable[[Case], Case | None]] = {
+    "data": other_data,
+    "dtype": _of_other_type,
+    "batch": _with_another_image,
+    "memory": _in_other_memory,
+}
+
+
+class _Contents:
+    """Gives arrays the contents of others within a block."""
+
+    def __init__(self, arrays: Operands, others: Operands) -> None:
+        self.pairs = [
+            (buffer(a), buffer(b)) for a, b in zip(arrays, others) if a is not None if b is not None
+        ]
+        self.kept = [a.copy() for a, _ in self.pairs]
+
+    def __enter__(self) -> None:
+        for (array, other), _ in zip(self.pairs, self.kept):
+            array[...] = other
+
+    def __exit__(self, *_: object) -> None:
+        for (array, _), kept in zip(self.pairs, self.kept):
+            array[...] = kept
+
+
+def buffer(array: Array) -> Array:
+    """Return the array that owns the memory of a view, or the outermost that NumPy has."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def on_pages(given: Operands) -> Operands:
+    """Return the operands on read-only pages, each followed by a page that cannot be read.
+
+    A kernel that writes to an operand, even if it restores it, or that reads past its end, ends its
+    process.
+    """
+    moved: dict[int, Array] = {}
+    for array in given:
+        if array is not None and id(array) not in moved:
+            here = array.size and array.dtype != object
+            moved[id(array)] = _on_pages(array) if here else array
+    return tuple(None if a is None else moved[id(a)] for a in given)
+
+
+def _on_pages(array: Array) -> Array:
+    low, high = np.lib.array_utils.byte_bounds(array)
+    page = mmap.PAGESIZE
+    pages = -(-(high - low) // page)
+    region = mmap.mmap(-1, (pages + 1) * page)
+    start = pages * page - (high - low)
+    memory = np.frombuffer(region, np.uint8, high - low, start)
+    memory[:] = np.frombuffer(ctypes.string_at(low, high - low), np.uint8)
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    first = memory.ctypes.data - start
+    protect(first, pages * page, mmap.PROT_READ)
+    protect(first + pages * page, page, 0)
+    return np.ndarray(array.shape, array.dtype, memory, array.ctypes.data - low, array.strides)
+
+
+def at_once(
+    case: Case, given: Operands, compute: Compute
+) -> tuple[list[Any], Case, list[Any]]:
+    """Call from two threads at the same time: the case, and the same call on other data.
+
+    Return the results of each, and the other case. An exception is a result.
+    """
+    other = other_data(case)
+    calls = (given, operands(other))
+    results: tuple[list[Any], list[Any]] = ([], [])
+    barrier = threading.Barrier(len(calls))
+
+    def work(number: int) -> None:
+        for _ in range(_ROUNDS):
+            barrier.wait()
+            try:
+                results[number].append(compute(case.call, calls[number]))
+            except Exception as error:
+                results[number].append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results[0], other, results[1]
