@@ -128,7 +128,9 @@ INVALID = [
         "conv.fprop:n1c1k1_i1_f1:mem=x.expandn.step2n",
         "names 'nn', needs each axis of ncw at most once",
     ),
-    ("conv.fprop:n1c1k1_i1_f1:mem=x.step1n", "needs steps >= 2"),
+    ("conv.fprop:n1c1k1_i1_f1:around=noise", "around is 'noise'"),
+    ("conv.fprop:n1c1k1_i1_f1:around=data,data", "needs each name once"),
+    ("conv.fprop:n1c1k1_i1_f1:mem=x.step1n", "needs steps other than 0 and 1"),
     ("conv.fprop:n1c1k1_i1x1x1x1_f1", "input has 4 spatial axes"),
 ]
 

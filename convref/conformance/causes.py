@@ -154,7 +154,7 @@ def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
     """
     call, problem = shrunk.case.call, shrunk.case.call.problem
     named = {need.partition(" ")[0].partition("[")[0] for need in shrunk.needs}
-    features = named & {"stride", "dilation", "groups", "transposed", "dtype", "fill"}
+    features = named & {"stride", "dilation", "groups", "transposed", "dtype", "fill", "around"}
     features |= {f"{letter}=0" for letter in "nck" if problem.line_value(letter) == 0}
     if any(size == 0 for size in problem.input):
         features.add("input=0")
@@ -173,6 +173,7 @@ def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
         return (verdict, call.dtype, "non-finite")
     where = (call.pass_, call.dtype) if verdict == "wrong" else ()
     special = (shrunk.case.fill,) if "fill" in features else ()
+    special += shrunk.case.around if "around" in features else ()
     return (verdict, *where, *special, *sorted(features))
 
 
@@ -181,19 +182,22 @@ def _shrunk(
 ) -> tuple[Shrunk, Finding]:
     """Return the shrunk case of a finding, and the finding of the smallest one.
 
-    A smaller case in the region of a known bug fails for that reason, and does not count.
+    A smaller case in the region of a known bug fails for that reason, and does not count. A case
+    that depends on earlier calls runs in a new process.
     """
     ends = min(ends, time.monotonic() + SHRINK_SECONDS)
     arm = engine.arm(finding.arm)
     facts = engine.fingerprints.get(arm.name, engine.fingerprint)
     shown = {finding.line: finding}
+    fresh = bool(parse(finding.line).around)
 
     def fails(cases: list[Case]) -> list[bool | None]:
         if time.monotonic() > ends:
             return [None] * len(cases)
         new = [not any(region.contains(c, facts) for region in known) for c in cases]
         lines = [str(case) for case in cases]
-        found = {f.line: f for f in run_lines(engine, [*compress(lines, new)], arm, laws)}
+        tried = run_lines(engine, [*compress(lines, new)], arm, laws, fresh=fresh)
+        found = {f.line: f for f in tried}
         shown.update(found)
         same = [at in found and found[at].verdict == finding.verdict for at in lines]
         return [bad if run else None for bad, run in zip(same, new)]
@@ -219,15 +223,18 @@ def run_line(engine: Engine, line: str, laws: bool = False) -> Finding:
 
 
 def run_lines(
-    engine: Engine, lines: list[str], arm: Arm = PLAIN, laws: bool = False
+    engine: Engine, lines: list[str], arm: Arm = PLAIN, laws: bool = False, fresh: bool = False
 ) -> list[Finding]:
-    """Return the findings of some lines, passes left out, through crashes and hangs."""
+    """Return the findings of some lines, passes left out, through crashes and hangs.
+
+    If `fresh`, each runs in a new process.
+    """
     lines = [str(parse(line)) for line in lines]  # a malformed one raises here, not in a worker
     findings: list[Finding] = []
-    share = -(-len(lines) // len(engine.workers)) if lines else 1
+    share = 1 if fresh or not lines else -(-len(lines) // len(engine.workers))
     parts = [tuple(lines[i : i + share]) for i in range(0, len(lines), share)]
     engine.run(
-        (Task(lines=part, arm=arm, laws=laws) for part in parts),
+        (Task(lines=part, arm=arm, laws=laws, fresh=fresh) for part in parts),
         lambda task, report: findings.extend(report.findings),
     )
     return findings

@@ -100,6 +100,7 @@ class Worker:
         self.ready = False
         self.task: Task | None = None
         self.next = 0
+        self.used = False  # whether the process has been given a task
         self.running, self.since, self.spent = -1, time.monotonic(), 0.0
         self.start()
 
@@ -114,17 +115,19 @@ class Worker:
         with _one_thread():
             self.process.start()
         theirs.close()
-        self.ready, self.running, self.since = False, -1, time.monotonic()
+        self.ready, self.used = False, False
+        self.running, self.since = -1, time.monotonic()
 
     def give(self, task: Task) -> None:
-        """Send a task; in another environment it waits for a new process to be ready."""
+        """Send a task; one for another environment waits for a new process to be ready."""
         assert self.pipe is not None
         self.task, self.next = task, task.start
-        if task.arm.environment != self.environment:
+        if task.arm.environment != self.environment or (task.fresh and self.used):
             self.environment = task.arm.environment
             self.stop()
             self.start()
             return
+        self.used = True
         self.running, self.since = -1, time.monotonic()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.pipe.send(task)

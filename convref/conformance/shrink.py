@@ -34,7 +34,7 @@ def weight(case: Case) -> tuple[int, ...]:
     sizes += [abs(size) for name in _per_axis_fields(problem) for size in getattr(problem, name)]
     sizes += [abs(edge) for pair in problem.padding for edge in pair]
     flags = len(_unusual(problem)) + sum(call.mask) + len(call.carried)
-    views = 2 * (call.dtype != "f32")
+    views = 2 * (call.dtype != "f32") + 2 * len(case.around)
     for spec in call.specs:
         views += bool(spec.order) + 2 * len(spec.step) + 2 * len(spec.expand) + bool(spec.offset)
     fill = SIMPLE_FILLS.index(case.fill) if case.fill in SIMPLE_FILLS else len(SIMPLE_FILLS)
@@ -114,6 +114,8 @@ def candidates(case: Case) -> Iterator[Case]:
 
 def _neighbours(case: Case) -> Iterator[Case | None]:
     call, problem = case.call, case.call.problem
+    for around in ((), *((name,) for name in case.around)):
+        yield replace(case, around=around)
     yield _called(case, specs=tuple(map(_plain, call.specs)))
     yield _in_f32(case)  # while sizes are large: with the smallest ones it may take another path
     yield from _lower_ranks(case)
@@ -338,6 +340,8 @@ def _probes(case: Case) -> Iterator[Probe]:
                 plain = _changed(case, padding=_padded(problem, axis, side, 0))
                 yield f"padding[{axis}].{word}", f"= {pair[side]}", plain, None
     yield from _spec_probes(case)
+    if case.around:
+        yield "around", f"= {','.join(case.around)}", replace(case, around=()), None
     if case.fill not in ("int", "ones"):
         yield "fill", f"= {case.fill}", replace(case, fill="int"), None
 

@@ -49,6 +49,7 @@ class Task:
     arm: Arm = PLAIN  # how the library is run
     batched: bool = True  # whether several examples may be computed by one call, if the backend can
     laws: bool = False  # whether `convref.conformance.laws` are checked instead of results
+    fresh: bool = False  # whether it needs a process that has not yet called the backend
 
     def cases(self) -> list[Case]:
         """Return all cases of the chunk, or of the lines."""
