@@ -172,7 +172,7 @@ def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
     if "fill" in features and shrunk.case.fill in ("nan", "inf"):
         return (verdict, call.dtype, "non-finite")
     where = (call.pass_, call.dtype) if verdict == "wrong" else ()
-    special = (shrunk.case.fill,) if "fill" in features else ()
+    special: tuple[str, ...] = (shrunk.case.fill,) if "fill" in features else ()
     special += shrunk.case.around if "around" in features else ()
     return (verdict, *where, *special, *sorted(features))
 

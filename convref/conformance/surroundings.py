@@ -17,14 +17,13 @@ from .. import dtypes
 from ..arrays import Array
 from ..backends import Backend
 from ..case import Call, Case, axis_letters, channels_last
-from ..errors import ConvrefError
 from .operands import operands, poison
 
 Operands = tuple[Array | None, ...]
 Compute = Callable[..., Any]  # of a call and its operands
 
 # The surroundings of generated cases, in turn. The last earlier call decides for a cache of one.
-TURNS = (
+TURNS: tuple[tuple[str, ...], ...] = (
     ("data", "dtype"),
     ("threads",),
     ("batch", "data"),
@@ -177,7 +176,7 @@ class _Contents:
         self.kept = [a.copy() for a, _ in self.pairs]
 
     def __enter__(self) -> None:
-        for (array, other), _ in zip(self.pairs, self.kept):
+        for array, other in self.pairs:
             array[...] = other
 
     def __exit__(self, *_: object) -> None:
@@ -187,9 +186,10 @@ class _Contents:
 
 def buffer(array: Array) -> Array:
     """Return the array that owns the memory of a view, or the outermost that NumPy has."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return owner
 
 
 def on_pages(given: Operands) -> Operands:
@@ -222,9 +222,7 @@ def _on_pages(array: Array) -> Array:
     return np.ndarray(array.shape, array.dtype, memory, array.ctypes.data - low, array.strides)
 
 
-def at_once(
-    case: Case, given: Operands, compute: Compute
-) -> tuple[list[Any], Case, list[Any]]:
+def at_once(case: Case, given: Operands, compute: Compute) -> tuple[list[Any], Case, list[Any]]:
     """Call from two threads at the same time: the case, and the same call on other data.
 
     Return the results of each, and the other case. An exception is a result.
