@@ -179,7 +179,7 @@ class _Contents:
         for array, other in self.pairs:
             array[...] = other
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         for (array, _), kept in zip(self.pairs, self.kept):
             array[...] = kept
 
