@@ -104,7 +104,9 @@ def _kept(op: ConvrefOp, given: Given) -> Given:
     needed = (*SIGNATURE[op.op, "backward"].operands, "x")
     if all(role in given for role in needed if role in _KEPT):
         return given
-    running = dict.fromkeys(("rmean", "rvar"), given["x"][0, :, 0].zeros_like())
+    x = given["x"]
+    zeros = x.sum((0, *range(2, x.ndim))).zeros_like()
+    running = dict.fromkeys(("rmean", "rvar"), zeros)
     found = op.step("fprop", {**running, **given})
     return {**given, **{role: found[role] for role in _KEPT if role in found}}
 
@@ -146,5 +148,5 @@ def _moved(op: ConvrefOp, given: Given, name: str) -> Any:
             terms.append(op.step("fprop", at)["y"])
     if (b := given.get(name.format("b"))) is not None:
         y = terms[0] if terms else op.step("fprop", {"x": given["x"], "w": given["w"]})["y"]
-        terms.append(y.zeros_like() + b.reshape((-1, *(1,) * op.rank)))
+        terms.append(y.zeros_like() + b.reshape((-1, *(1,) * (y.ndim - 2))))
     return sum(terms[1:], terms[0])

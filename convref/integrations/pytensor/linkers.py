@@ -1,12 +1,16 @@
 """How PyTensor's linkers run a pass: JAX traces it, Numba and PyTorch call Python.
 
-The Python and C linkers use `perform`. A linker whose library is not installed is left out.
+The Python and C linkers use `perform`. PyTensor looks up the others by the class of the Op, in
+modules that import numba, jax or torch: the Ops are entered when PyTensor imports such a module.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable
-from importlib.util import find_spec
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from typing import Any, cast
 
 import numpy as np
@@ -16,13 +20,33 @@ from .op import ConvrefOp, ShapesOp
 
 
 def register() -> None:
-    """Register the Ops with the linkers whose libraries are installed."""
-    if find_spec("numba"):
-        _register_numba()
-    if find_spec("jax"):
-        _register_jax()
-    if find_spec("torch"):
-        _register_torch()
+    """Register the Ops with each linker, now or when PyTensor imports the linker's module."""
+    waiting = {f"pytensor.link.{name}.dispatch.basic": enter for name, enter in _LINKERS.items()}
+    for name in waiting.keys() & sys.modules.keys():
+        waiting.pop(name)()
+    sys.meta_path.insert(0, _Waiting(waiting))
+
+
+class _Waiting(MetaPathFinder):
+    """Calls a function after the first import of a module."""
+
+    def __init__(self, functions: dict[str, Callable[[], None]]) -> None:
+        self.functions = functions
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Return the module's own spec, whose loader calls the function at the end."""
+        if (function := self.functions.pop(fullname, None)) is None:
+            return None
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and (loader := spec.loader) is not None:
+            execute = loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                function()
+
+            loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 def _alone(found: Any) -> Any:
@@ -83,3 +107,6 @@ def _register_torch() -> None:
 
     for op in (ConvrefOp, ShapesOp):
         pytorch_funcify.register(op)(funcify)
+
+
+_LINKERS = {"numba": _register_numba, "jax": _register_jax, "pytorch": _register_torch}

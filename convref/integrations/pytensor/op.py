@@ -30,7 +30,7 @@ _COMPOSED = {"jvp": derivatives.conv_jvp, "double_backward": derivatives.conv_do
 _CONSTANT = (*OWN_TYPE, *STATISTICS)  # no derivative is taken in them
 _ZERO = dict.fromkeys(OWN_TYPE, 0)
 _THIRD = "third derivatives are not implemented"
-_UNLIKE = 1009, 9973  # in place of an unknown size
+_UNLIKE = 211, 1009  # in place of an unknown size
 
 
 class ConvrefOp(Op):  # type: ignore[misc]
@@ -91,6 +91,7 @@ class ConvrefOp(Op):  # type: ignore[misc]
         wanted = tuple(r for r in form.results if not wanted or not form.maskable or r in wanted)
         roles = tuple(r for r in form.operands if given.get(r) is not None)
         if not any(BASE_ROLE[r] == "x" for r in roles):
+            given = {"x": next(a for r, a in given.items() if BASE_ROLE[r] == "x"), **given}
             roles = (*roles, "x")
         settings = self.name, self.rank, pass_, roles, wanted, self.settings, self.backend
         found = ConvrefOp(*settings).make_node(*(given[r] for r in roles)).outputs

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -32,6 +35,7 @@ SMALL = {"max_elements": 24, "max_macs": 200, "empty": False}
 DERIVED = sorted(op for op, pass_ in SIGNATURE if pass_ == "double_backward")
 MODES = ("CVM", "NUMBA", "JAX", "PYTORCH")
 KEPT = ("mean", "rstd", "indices")
+PLAIN = pytensor.compile.Mode("py", optimizer=None)  # as fast to compile as can be
 pytestmark = [  # PyTensor gives PyTorch constants that are not writable; Inductor uses TorchScript
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
     pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning"),
@@ -88,15 +92,10 @@ def symbols(arrays):
     return {r: pt.tensor(r, dtype=a.dtype, shape=(None,) * a.ndim) for r, a in arrays.items()}
 
 
-def evaluated(variables, given, arrays):
+def evaluated(variables, given, arrays, mode=PLAIN):
     """Return variables of these inputs as arrays."""
-    names = list(given)
-    run = pytensor.function(
-        [given[n] for n in names],
-        list(variables.values()),
-        mode="FAST_COMPILE",
-        on_unused_input="ignore",
-    )
+    names, outputs = list(given), list(variables.values())
+    run = pytensor.function([given[n] for n in names], outputs, mode, on_unused_input="ignore")
     return dict(zip(variables, run(*(arrays[n] for n in names))))
 
 
@@ -138,14 +137,15 @@ def test_derivatives_are_the_passes_of_the_library(op):
         assert_same(evaluated(gradients, given, arrays), first)
 
         tangents = {f"{r}_dot": dots[r] for r in moved}
-        forward = pushforward(
-            [node.outputs[0]],
-            [given[r] for r in moved],
-            [pt.constant(dots[r]) for r in moved],
-            use_op_pushforward=True,
-        )
         jvp = expected(call, "jvp", {**known, **tangents})
-        assert_same(evaluated({f"{out}_dot": forward[0]}, given, arrays), jvp)
+        for own in (True, False):  # else as a pullback of the pullback
+            forward = pushforward(
+                [node.outputs[0]],
+                [given[r] for r in moved],
+                [pt.constant(dots[r]) for r in moved],
+                use_op_pushforward=own,
+            )
+            assert_same(evaluated({f"{out}_dot": forward[0]}, given, arrays), jvp)
 
         curved = [r for r in moved if r != "b"]
         dy_in = pt.tensor("dy", dtype="float64", shape=(None,) * dy.ndim)
@@ -173,7 +173,8 @@ def test_inferred_shapes_are_those_of_the_results(op):
     def check(call, arrays, made):
         given = symbols(arrays)
         outputs = dict(zip(made.wanted, made.make_node(*given.values()).outputs))
-        shapes = evaluated({r: v.shape for r, v in outputs.items()}, given, arrays)
+        sizes = {r: v.shape for r, v in outputs.items()}
+        shapes = evaluated(sizes, given, arrays, "FAST_COMPILE")
         for role, array in evaluated(outputs, given, arrays).items():
             assert tuple(shapes[role]) == array.shape
             assert outputs[role].ndim == array.ndim
@@ -187,22 +188,38 @@ def test_inferred_shapes_are_those_of_the_results(op):
 @pytest.mark.skipif(not NIGHTLY, reason="numeric gradients: HYPOTHESIS_PROFILE=nightly")
 @pytest.mark.parametrize("op", DERIVED)
 def test_gradients_equal_differences(op):
-    """PyTensor's own check of a gradient and of its gradient's."""
+    """PyTensor's own check of the gradient of each pass; of the last, in its directions alone."""
 
-    def check(call, arrays, made):
-        moved = [r for r in arrays if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
+    def check(pass_, call, arrays, made):
         draws = np.random.default_rng(arrays["x"].size)
+        moved = [r for r in arrays if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
+        point = {r: arrays[r] + draws.uniform(0.1, 0.4, arrays[r].shape) for r in moved}
+        given = {r: pt.as_tensor_variable(a) for r, a in (arrays | point).items()}
+        y = made.make_node(*given.values()).outputs[0]
+        size = evaluated({"y": y}, {}, {})["y"]
+        assume(np.isfinite(size).all())  # a window of padding alone has no maximum
+        point["dy"] = draws.normal(size=size.shape)
+        curved = [r for r in moved if r != "b"]
+        point |= {f"{r}_dot": draws.normal(size=arrays[r].shape) for r in moved}
+        point |= {f"dd{r}": draws.normal(size=arrays[r].shape) for r in curved}
+
+        fixed = given | {r: pt.constant(a) for r, a in point.items() if r not in given}
+        reads, results, _ = SIGNATURE[op, pass_]
+        names = [r for r in point if r in reads and (pass_ != "double_backward" or r[:2] == "dd")]
+        wanted = ("ddy", *(f"d{r}" for r in moved)) if pass_ != "fprop" else ("y",)
+        wanted = [r for r in wanted if r in results] or list(results)
 
         def function(*variables):
-            given = {**arrays, **dict(zip(moved, variables))}
-            return made.make_node(*map(pt.as_tensor_variable, given.values())).outputs[0]
+            at = fixed | dict(zip(names, variables))
+            outputs = made.make_node(*(at[r] for r in arrays)).outputs
+            found = made.step(pass_, {**at, **dict(zip(made.wanted, outputs))}, wanted)
+            return pt.concatenate([found[r].ravel() for r in wanted])
 
-        at = [arrays[r] + draws.uniform(0.1, 0.4, arrays[r].shape) for r in moved]  # off the kinks
-        value = pytensor.function([], function(*at), mode="FAST_COMPILE")()
-        assume(np.isfinite(value).all())  # a window of padding alone has no maximum
-        verify_grad(function, at, rng=draws, mode="FAST_COMPILE")
+        point = {r: point[r] for r in names}
+        verify_grad(function, list(point.values()), n_tests=1, rng=draws, mode=PLAIN)
 
-    campaign(check, op)
+    for pass_ in ("fprop", "jvp", "backward", "double_backward"):
+        campaign(partial(check, pass_), op)
 
 
 def network():
@@ -235,6 +252,7 @@ def test_each_linker_computes_loss_and_gradients(mode):
 def test_unknown_batches_leave_the_other_sizes_known():
     x = pt.tensor("x", shape=(None, 4, 9, 9))
     y = cp.max_pool2d(cp.conv2d(x, np.ones((6, 2, 3, 3)), groups=2, padding="same"), 2)
+    assert cp.avg_pool3d(pt.tensor5("x"), 2).type.shape == (None,) * 5
     assert y.type.shape == (None, 6, 4, 4)
     assert cp.conv2d(pt.tensor4("x"), np.ones((6, 2, 3, 3))).type.shape == (None,) * 4
 
@@ -316,6 +334,19 @@ def test_a_convolution_has_third_derivatives():
     assert pytensor.function([x, t], third, mode="FAST_COMPILE")(array, 2.0) == exact
 
 
+@pytest.mark.parametrize("function", [cp.avg_pool2d, cp.batch_norm])
+def test_a_pushforward_has_a_pullback(function):
+    """The tangent of a linear op reads the shape of x alone; that of a norm, saved statistics."""
+    settings = {"training": True} if function is cp.batch_norm else {"kernel_size": 2}
+
+    def tangent(x, dot):
+        dots = pushforward([function(x, **settings)], [x], [dot], use_op_pushforward=True)
+        return dots[0]
+
+    x = np.random.default_rng(0).normal(size=(2, 2, 3, 3))
+    verify_grad(tangent, [x, x[::-1]], n_tests=1, rng=np.random.default_rng(1), mode=PLAIN)
+
+
 def test_messages_name_the_function_and_the_argument():
     x, w = pt.tensor4("x"), pt.tensor4("w", dtype="float32")
     with pytest.raises(ConvrefError, match=r"conv2d.*: weight has dtype f32, needs f64"):
@@ -325,3 +356,19 @@ def test_messages_name_the_function_and_the_argument():
     y = pytensor.grad(pytensor.grad(cp.silu(x).sum(), x).sum(), x)
     with pytest.raises(NullTypeGradError, match="third derivatives are not implemented"):
         pytensor.grad(y.sum(), x)
+
+
+def test_linkers_are_registered_when_pytensor_imports_them():
+    """In a new process: that of Numba was imported before, that of JAX is afterwards."""
+    pytest.importorskip("numba")
+    pytest.importorskip("jax")
+    text = """
+import sys
+from pytensor.link.numba.dispatch.basic import numba_funcify
+from convref.integrations.pytensor import ConvrefOp
+assert ConvrefOp in numba_funcify.registry
+assert not {"jax", "torch"} & sys.modules.keys()
+from pytensor.link.jax.dispatch import jax_funcify
+assert ConvrefOp in jax_funcify.registry
+"""
+    subprocess.run([sys.executable, "-c", text], check=True)
