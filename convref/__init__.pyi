@@ -6,6 +6,7 @@ from typing import Any, Literal, SupportsIndex, TypeAlias, TypeVar, overload
 
 from . import api as api
 from . import ops as ops
+from .api.testing import assert_close as assert_close
 from .api.testing import assert_correct as assert_correct
 from .api.testing import case_of as case_of
 from .arrays import AnyArray
@@ -60,14 +61,14 @@ __all__ = [
     "adaptive_max_pool1d_jvp", "adaptive_max_pool2d", "adaptive_max_pool2d_backward",
     "adaptive_max_pool2d_double_backward", "adaptive_max_pool2d_jvp", "adaptive_max_pool3d",
     "adaptive_max_pool3d_backward", "adaptive_max_pool3d_double_backward",
-    "adaptive_max_pool3d_jvp", "assert_correct", "avg_pool1d", "avg_pool1d_backward",
-    "avg_pool1d_double_backward", "avg_pool1d_jvp", "avg_pool2d", "avg_pool2d_backward",
-    "avg_pool2d_double_backward", "avg_pool2d_jvp", "avg_pool3d", "avg_pool3d_backward",
-    "avg_pool3d_double_backward", "avg_pool3d_jvp", "batch_norm", "batch_norm_backward",
-    "batch_norm_double_backward", "batch_norm_jvp", "batch_norm_statistics", "case_of", "celu",
-    "celu_backward", "celu_double_backward", "celu_jvp", "conv1d", "conv1d_backward",
-    "conv1d_double_backward", "conv1d_jvp", "conv2d", "conv2d_backward",
-    "conv2d_double_backward", "conv2d_jvp", "conv3d", "conv3d_backward",
+    "adaptive_max_pool3d_jvp", "assert_close", "assert_correct", "avg_pool1d",
+    "avg_pool1d_backward", "avg_pool1d_double_backward", "avg_pool1d_jvp", "avg_pool2d",
+    "avg_pool2d_backward", "avg_pool2d_double_backward", "avg_pool2d_jvp", "avg_pool3d",
+    "avg_pool3d_backward", "avg_pool3d_double_backward", "avg_pool3d_jvp", "batch_norm",
+    "batch_norm_backward", "batch_norm_double_backward", "batch_norm_jvp",
+    "batch_norm_statistics", "case_of", "celu", "celu_backward", "celu_double_backward",
+    "celu_jvp", "conv1d", "conv1d_backward", "conv1d_double_backward", "conv1d_jvp", "conv2d",
+    "conv2d_backward", "conv2d_double_backward", "conv2d_jvp", "conv3d", "conv3d_backward",
     "conv3d_double_backward", "conv3d_jvp", "conv_integer", "conv_transpose1d",
     "conv_transpose1d_backward", "conv_transpose1d_double_backward", "conv_transpose1d_jvp",
     "conv_transpose2d", "conv_transpose2d_backward", "conv_transpose2d_double_backward",

@@ -86,6 +86,7 @@ from typing import Any, Literal, SupportsIndex, TypeAlias, TypeVar, overload
 
 from . import api as api
 from . import ops as ops
+from .api.testing import assert_close as assert_close
 from .api.testing import assert_correct as assert_correct
 from .api.testing import case_of as case_of
 from .arrays import AnyArray

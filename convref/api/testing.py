@@ -1,8 +1,8 @@
 """The court in your own tests: the line of a call, and the judge on its result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from ..errors import invalid, shorten
 from ..judge import Numerics, judge
 from .named import Recorded, record
 from .run import Mark, Traced
+
+if TYPE_CHECKING:
+    from ..judge.programs import Program, Report
 
 _LARGEST_STEP = 999_999  # that the line takes
 
@@ -195,3 +198,76 @@ def _judge(traced: Traced, given: dict[str, Any], numerics: Numerics) -> None:
 
 def _bracketed(index: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, index))}]"
+
+
+def assert_close(
+    actual: Any,
+    reference: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    arithmetic: Numerics | str = "rn32",
+) -> "Report":
+    """Raise AssertionError unless `actual` is what `reference` computes, by a derived bound.
+
+    Parameters
+    ----------
+    actual : tensor or pytree of tensors
+        What your kernel returned.
+    reference : callable
+        A function or module of PyTorch's operations. It may use autograd and `torch.func`.
+    args : sequence
+        The arguments of the reference, as your kernel got them.
+    kwargs : dict, optional
+    arithmetic : Numerics or str
+        The arithmetic of your kernel's sums; a str is the model's name. "rn32" rounds to nearest
+        in float32 (float64 for float64); "mma32" truncates as tensor cores do.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    AssertionError
+        If a result is wrong, or has no bound; the text has the element, what it is and needs, the
+        bound, what it consists of, and the arithmetic under which it would pass.
+    ConvrefError
+        If the reference writes to its arguments or returns no tensors.
+    UnsupportedError
+        If the reference calls an operation that has no rule.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from convref import assert_close
+    >>> x, w = torch.randn(3, 5), torch.randn(5, 2)
+    >>> report = assert_close((x @ w).relu(), lambda x, w: torch.relu(x @ w), (x, w))
+    >>> report.verdict.kind
+    'pass'
+    """
+    __tracebackhide__ = True  # pytest shows the line of the calling test
+    from ..judge.programs import judged
+
+    report = judged(_program(reference, args, kwargs, arithmetic), actual)
+    if not report:
+        raise AssertionError(report.explanation())
+    return report
+
+
+def _program(reference: Any, args: Any, kwargs: Any, arithmetic: Any) -> "Program":
+    from ..judge.programs import Program
+
+    what = None
+    if not callable(reference):
+        what = f"reference is a {type(reference).__name__}, needs a function or module"
+    elif not isinstance(args, (tuple, list)):
+        what = f"args is a {type(args).__name__}, needs a tuple of arguments"
+    elif not isinstance(kwargs, (Mapping, type(None))):
+        what = f"kwargs is a {type(kwargs).__name__}, needs a dict"
+    elif not isinstance(arithmetic, (Numerics, str)):
+        what = f"arithmetic is {shorten(repr(arithmetic))}, needs a Numerics or the name of a model"
+    if what is not None:
+        raise invalid("assert_close", what)
+    numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
+    return Program(reference, tuple(args), dict(kwargs or {}), numerics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import expm1, log1p
+from typing import Any
 
 from .. import dtypes
 from ..ops.sizes import one_of
@@ -92,13 +93,17 @@ class Numerics:
             return 3 * v**2 + v**4
         return 2 * v + v**2 if self.tf32 else 0.0
 
-    def gamma(self, n: int) -> float:
-        """Return (1 + u)**n - 1, the relative error of n roundings in any order."""
+    def roundings(self, n: Any) -> Any:
+        """Return how many roundings count for n products and additions."""
         if self.tf32x3:
             n = 3 * n + n // 128 + 1  # three products for one, of which two are small
         if self.model == "mma32":
             n = n + n // 16 + self.splits
-        return gamma(n, UNITS[self.model])
+        return n
+
+    def gamma(self, n: int) -> float:
+        """Return (1 + u)**n - 1, the relative error of n roundings in any order."""
+        return gamma(self.roundings(n), UNITS[self.model])
 
 
 def gamma(n: int, u: float) -> float:

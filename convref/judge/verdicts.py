@@ -16,7 +16,7 @@ class Verdict:
     Parameters
     ----------
     kind : str
-        "pass", "wrong" or "suspect".
+        "pass", "wrong" or "suspect"; of a program also "undecided" or "vacuous".
     tier : str
         "exact", "proven", "statistical", or "form" (shape, type or presence of a result).
     role : str
@@ -31,6 +31,8 @@ class Verdict:
         Elements at fault, and elements judged.
     worst : float
         Largest error as a fraction of its bound, over the call.
+    undecided : float
+        Share of the elements that have no bound.
     """
 
     kind: str
@@ -45,6 +47,7 @@ class Verdict:
     faults: int = 0
     outputs: int = 0
     worst: float = 0.0
+    undecided: float = 0.0
 
     def __bool__(self) -> bool:
         return self.kind == "pass"

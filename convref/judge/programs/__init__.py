@@ -1,0 +1,17 @@
+"""Programs: is what a candidate computed right, given a reference of PyTorch's operations?
+
+The reference runs once. Each of its operations is evaluated on pairs: the value in float64, and a
+bound on how far an admissible candidate's value may be from it. docs/programs.md states what is
+admissible and proves the rules.
+"""
+
+from ...errors import missing_extra
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise missing_extra("torch", error) from None
+
+from .report import Program, Report, judged
+
+__all__ = ["Program", "Report", "judged"]

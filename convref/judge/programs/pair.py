@@ -1,0 +1,175 @@
+"""Pairs of a value and a bound of its error, and one operation on them."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+
+from ..numerics import TF32_ETA, UNITS, Numerics
+
+Tensor = Any  # torch.Tensor, which mypy does not know where torch is not installed
+
+_FLOAT64 = torch.finfo(torch.float64)
+_ERROR_OF_ERRORS = 2.0**-40  # the bound itself is computed in float64
+
+
+class Pair(NamedTuple):
+    """A tensor: its value in float64 and how far an admissible candidate's value may be from it.
+
+    Integers and booleans keep their type. `error` is None where the value is exact, `stored` says
+    whether rounding to the dtype of the tensor is already part of the error.
+    """
+
+    value: Tensor
+    error: Tensor | None = None
+    stored: bool = True
+
+    @property
+    def wide(self) -> Tensor:
+        """Return the value in float64."""
+        return self.value.to(torch.float64)
+
+    @property
+    def slack(self) -> Any:
+        """Return the error, 0.0 where the value is exact."""
+        return 0.0 if self.error is None else self.error
+
+    @property
+    def magnitude(self) -> Tensor:
+        """Return the largest absolute value of a candidate."""
+        return self.wide.abs() + self.slack
+
+
+def is_stored(value: Tensor, dtype: Any) -> Tensor:
+    """Return where a value in float64 is a number of `dtype`."""
+    return (value.to(dtype).to(value.dtype) == value) | ~value.isfinite()
+
+
+def _settled(value: Tensor, error: Any) -> Tensor | None:
+    """Return the error without NaN: unbounded, or none where infinities and NaN are certain.
+
+    An infinite or NaN value that exact operands make is certain; rounding can not make it finite.
+    """
+    if isinstance(error, float):
+        return None if error == 0 else torch.full_like(value, error)
+    unbounded = torch.where(value.isfinite(), torch.inf, 0.0)
+    return torch.where(error.isnan(), unbounded, error * (1 + _ERROR_OF_ERRORS)).expand(value.shape)
+
+
+def store(pair: Pair, dtype: Any, numerics: Numerics) -> Pair:
+    """Return a pair whose error includes rounding to `dtype`."""
+    if pair.stored or not dtype.is_floating_point:
+        return pair._replace(stored=True)
+    info, size = torch.finfo(dtype), pair.magnitude
+    last = info.tiny if numerics.ftz else info.smallest_normal * info.eps / 2
+    error = pair.slack + (info.eps / 2 * size + last)
+    exact = is_stored(pair.value, dtype)
+    if pair.error is not None:
+        exact &= pair.error == 0
+    error = torch.where(exact, 0.0, error)
+    error = torch.where(size >= info.max * (1 - info.eps), overflowed(pair, size), error)
+    return Pair(pair.value, _settled(pair.value, error))
+
+
+def overflowed(pair: Pair, size: Tensor) -> Tensor:
+    """Return the error where a candidate may overflow: unbounded, unless it is infinite anyway."""
+    return torch.where(pair.value.isfinite(), torch.inf, pair.slack)
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation of the reference.
+
+    Parameters
+    ----------
+    name : str
+        "aten.mm"
+    dtype : torch.dtype
+        That of its (first) result.
+    numerics : Numerics
+        The declared arithmetic.
+    rounds : bool
+        Whether its own roundings count; False to find what other operations contribute.
+    results : tuple of tensor
+        What the reference computed, for the shapes and dtypes.
+    """
+
+    name: str
+    dtype: Any
+    numerics: Numerics
+    rounds: bool = True
+    results: tuple[Tensor, ...] = ()
+
+    @property
+    def held(self) -> Any:
+        """Return the dtype of accumulators: float32, or float64 for data of that type."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    def of(self, dtype: Any) -> "Op":
+        """Return the same operation with an intermediate result of another dtype."""
+        return replace(self, dtype=dtype)
+
+    def pair(self, number: Any) -> Pair:
+        """Return an operand as a pair; a Python number may be rounded to the accumulator."""
+        if isinstance(number, Pair):
+            return number
+        value = torch.tensor(float(number), dtype=torch.float64)
+        if bool(is_stored(value, self.held)):
+            return Pair(value)
+        return Pair(value, value.abs() * torch.finfo(self.held).eps)
+
+    def gamma(self, n: Any, products: bool = False) -> Tensor:
+        """Return the relative error of n roundings in the accumulator, and those of the value."""
+        wide = torch.as_tensor(n, dtype=torch.float64)
+        if self.held == torch.float64:
+            return 2 * grown(wide + 8, UNITS["rn64"])
+        if products:
+            roundings, unit = self.numerics.roundings(wide), UNITS[self.numerics.model]
+        else:
+            roundings, unit = wide, max(UNITS["rn32"], UNITS[self.numerics.model])
+        return grown(roundings, unit) + grown(wide + 8, UNITS["rn64"])
+
+    def close(
+        self,
+        value: Tensor,
+        error: Any,
+        size: Tensor,
+        n: Any = 1,
+        exact: Any = False,
+        products: float = 0.0,
+    ) -> Pair:
+        """Return the pair of a result that is rounded n times relative to `size`.
+
+        `error` is what the errors of the operands cause. `exact` marks results that are not rounded
+        in any order of evaluation, if they are numbers of the dtype. `products` is the largest
+        operand of a matrix product, to which the declared arithmetic applies.
+        """
+        stored = self.dtype in (torch.float32, torch.float64)
+        if not self.rounds:
+            return Pair(value, _settled(value, error))
+        if not self.dtype.is_floating_point:
+            return Pair(value, _settled(value, error))
+        own = self.gamma(n, products > 0) * size + n * (self._smallest * max(1.0, products))
+        if products and self.numerics.cut and self.held == torch.float32:
+            own = own + (self.numerics.cut * size + n * (TF32_ETA * max(1.0, products)))
+        if exact is not False:
+            certain = torch.as_tensor(exact) & torch.as_tensor(error == 0)
+            own = torch.where(certain & is_stored(value, self.held), 0.0, own)
+        if bool((size >= self._huge).any()):
+            own = torch.where((size >= self._huge) & value.isfinite(), torch.inf, own)
+        return Pair(value, _settled(value, own + error), stored)
+
+    @property
+    def _huge(self) -> float:
+        info = torch.finfo(self.held)
+        return float(info.max * (1 - info.eps))
+
+    @property
+    def _smallest(self) -> float:
+        info = torch.finfo(self.held)
+        return float(info.tiny if self.numerics.ftz else info.smallest_normal * info.eps)
+
+
+def grown(n: Tensor, unit: float) -> Tensor:
+    """Return (1 + unit)**n - 1, lemma 1 of docs/judge.md."""
+    return torch.expm1(n * torch.log1p(torch.tensor(unit, dtype=torch.float64)))

@@ -1,0 +1,10 @@
+"""The rules: for each ATen operation, how errors of its operands reach its result.
+
+A rule takes an `Op` and the operands, tensors as `Pair`, and returns a `Pair` for each result.
+docs/programs.md proves them. A family of operations is a file.
+"""
+
+from . import arithmetic, moves, pointwise, products
+from .table import RULES
+
+__all__ = ["RULES", "arithmetic", "moves", "pointwise", "products"]

@@ -1,0 +1,111 @@
+"""Arithmetic of elements: sums, products, quotients and powers."""
+
+from typing import Any
+
+import torch
+
+from ..pair import Op, Pair, Tensor
+from .table import rule
+
+DIVISION = 3  # roundings of a quotient: it may be the product with a reciprocal
+
+
+def scaled(op: Op, x: Pair, factor: Any) -> Pair:
+    """Return a product with a Python number, not yet rounded to the dtype."""
+    if factor == 1:
+        return x
+    if factor == -1:
+        return Pair(-x.value, x.error)
+    return mul(op.of(op.held), x, factor)
+
+
+@rule("add")
+def add(op: Op, x: Any, y: Any, *, alpha: float = 1) -> Pair:
+    """x + y, rounded once."""
+    x, y = op.pair(x), scaled(op, op.pair(y), alpha)
+    value, error = x.wide + y.wide, x.slack + y.slack
+    return op.close(value, error, value.abs() + error, exact=True)
+
+
+@rule("sub", "subtract")
+def sub(op: Op, x: Any, y: Any, *, alpha: float = 1) -> Pair:
+    """x - y, rounded once."""
+    return add(op, x, y, alpha=-alpha)
+
+
+@rule("rsub")
+def rsub(op: Op, x: Any, y: Any, *, alpha: float = 1) -> Pair:
+    """y - x, rounded once."""
+    return add(op, y, x, alpha=-alpha)
+
+
+@rule("mul", "multiply")
+def mul(op: Op, x: Any, y: Any) -> Pair:
+    """x y, rounded once; (x + d)(y + e) - x y = x e + y d + d e."""
+    x, y = op.pair(x), op.pair(y)
+    value = x.wide * y.wide
+    error = x.wide.abs() * y.slack + y.magnitude * x.slack
+    if x.error is None and y.error is None:
+        error = 0.0
+    return op.close(value, error, value.abs() + error, exact=True)
+
+
+@rule("div", "divide", "true_divide")
+def div(op: Op, x: Any, y: Any, *, rounding_mode: str | None = None) -> Pair:
+    """x / y; unbounded where y may be 0."""
+    x, y = op.pair(x), op.pair(y)
+    value = x.wide / y.wide
+    if y.error is None:
+        error = 0.0 if x.error is None else x.error / y.wide.abs()
+    else:
+        least = y.wide.abs() - y.error
+        error = (x.slack + value.abs() * y.error) / least
+        error = torch.where(least > 0, error, torch.inf)
+    found = op.close(value, error, value.abs() + error, DIVISION, _is_power_of_two(y.wide))
+    return found if rounding_mode is None else whole(found, rounding_mode)
+
+
+def _is_power_of_two(x: Tensor) -> Tensor:
+    return torch.frexp(x).mantissa.abs() == 0.5
+
+
+def whole(x: Pair, rounding_mode: str) -> Pair:
+    """Return a pair after a monotone rounding to integers."""
+    f = getattr(torch, rounding_mode)
+    value = f(x.value)
+    if x.error is None:
+        return Pair(value)
+    ends = f(x.wide + x.error) - value, value - f(x.wide - x.error)
+    return Pair(value, torch.maximum(*ends))
+
+
+@rule("neg")
+def neg(op: Op, x: Pair) -> Pair:
+    """-x, exact."""
+    return Pair(-x.value, x.error)
+
+
+@rule("addcmul")
+def addcmul(op: Op, x: Pair, y: Pair, z: Pair, *, value: float = 1) -> Pair:
+    """x + value y z."""
+    wide = op.of(op.held)
+    return add(op, x, scaled(wide, mul(wide, y, z), value))
+
+
+@rule("addcdiv")
+def addcdiv(op: Op, x: Pair, y: Pair, z: Pair, *, value: float = 1) -> Pair:
+    """x + value y / z."""
+    wide = op.of(op.held)
+    return add(op, x, scaled(wide, div(wide, y, z), value))
+
+
+@rule("lerp")
+def lerp(op: Op, x: Pair, y: Pair, weight: Any) -> Pair:
+    """x + weight (y - x), or y - (1 - weight) (y - x)."""
+    wide, weight = op.of(op.held), op.pair(weight)
+    step = sub(wide, y, x)
+    moved = mul(wide, weight, step)
+    value = x.wide + moved.wide
+    error = x.slack + moved.slack
+    size = x.magnitude + y.magnitude * (1 + weight.magnitude)
+    return op.close(value, error, size + error, 4)

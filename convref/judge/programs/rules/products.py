@@ -1,0 +1,163 @@
+"""Sums of products: matrix products, convolutions, and sums."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..pair import Op, Pair, Tensor
+from .arithmetic import add, scaled
+from .table import aten, rule
+
+Bilinear = Callable[[Tensor, Tensor], Tensor]
+_GRAINS = (1.0, 2.0**-10)  # exact data are multiples of one of these
+
+
+def products(op: Op, f: Bilinear, x: Pair, w: Pair, terms: int, bias: Pair | None = None) -> Pair:
+    """Return the pair of a bilinear f with coefficients 0 and 1; docs/programs.md, theorem 2.
+
+    `terms` is the largest number of products in one element.
+    """
+    value, largest = f(x.wide, w.wide), f(x.magnitude, w.magnitude)
+    error: Any = 0.0
+    if x.error is not None or w.error is not None:
+        sums = f(x.wide.abs(), w.wide.abs())
+        error = largest - sums + op.of(torch.float64).gamma(terms) * largest
+    n = _nonzero_terms(f, x, w, terms)
+    if bias is not None:
+        value, largest, n = value + bias.wide, largest + bias.magnitude, n + 1
+        error = error + bias.slack
+    exact = _is_exact(op, largest, x, w, bias)
+    return op.close(value, error, largest, n, exact, products=_largest(x, w))
+
+
+def _largest(*operands: Pair) -> float:
+    """Return the largest operand, at least 1."""
+    return max(1.0, *(float(p.wide.abs().nan_to_num().max()) for p in operands if p.value.numel()))
+
+
+def _nonzero_terms(f: Bilinear, x: Pair, w: Pair, terms: int) -> Any:
+    """Return how many products may differ from zero, by element; all, where no operand is zero."""
+    parts = [p.magnitude != 0 for p in (x, w)]
+    if all(bool(part.all()) for part in parts):
+        return terms
+    return f(*(part.to(torch.float64) for part in parts))
+
+
+def grain(x: Pair) -> float:
+    """Return a power of two of which all values are multiples; 0 if they have errors or none."""
+    if x.error is not None:
+        return 0.0
+    value = x.wide
+    return next((g for g in _GRAINS if bool((torch.round(value / g) * g == value).all())), 0.0)
+
+
+def _is_exact(op: Op, largest: Tensor, x: Pair, w: Pair, bias: Pair | None) -> Any:
+    """Return where every partial sum is a number of the accumulator."""
+    step = grain(x) * grain(w)
+    if bias is not None:
+        step = min(step, grain(bias))
+    cut = op.numerics.tf32 or op.numerics.tf32x3
+    if not step or op.numerics.normwise or (cut and _largest(x, w) > 2**11):
+        return False
+    return exact_sums(op, largest, step)
+
+
+def exact_sums(op: Op, largest: Tensor, step: float) -> Any:
+    """Return where partial sums of multiples of `step` are numbers of the accumulator."""
+    return largest * op.numerics.growth <= step / torch.finfo(op.held).eps * 2
+
+
+@rule("mm", "bmm")
+def mm(op: Op, x: Pair, w: Pair) -> Pair:
+    """Return a matrix product."""
+    return products(op, torch.matmul, x, w, x.value.shape[-1])
+
+
+@rule("mv", "dot", "vdot")
+def mv(op: Op, x: Pair, w: Pair) -> Pair:
+    """Return the product of a matrix or a vector with a vector."""
+    return products(op, torch.matmul, x, w, x.value.shape[-1])
+
+
+@rule("addmm", "baddbmm", "addmv")
+def addmm(op: Op, b: Pair, x: Pair, w: Pair, *, beta: float = 1, alpha: float = 1) -> Pair:
+    """beta b + alpha x w."""
+    bias = scaled(op, b, beta) if beta else None
+    if alpha == 1:
+        return products(op, torch.matmul, x, w, x.value.shape[-1], bias)
+    found = scaled(op, mm(op.of(op.held), x, w), alpha)
+    return found if bias is None else add(op, bias, found)
+
+
+@rule("convolution")
+def convolution(op: Op, x: Pair, w: Pair, b: Pair | None, *geometry: Any) -> Pair:
+    """Return a convolution, transposed or not."""
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return torch.convolution(x, w, None, *geometry)
+
+    transposed = geometry[3]
+    terms = w.value[:, 0].numel() if transposed else w.value[0].numel()
+    if b is not None:
+        shape = (-1,) + (1,) * (w.value.ndim - 2)
+        b = Pair(b.value.reshape(shape), None if b.error is None else b.error.reshape(shape))
+    return products(op, f, x, w, terms, b)
+
+
+@rule("convolution_backward")
+def convolution_backward(
+    op: Op, dy: Pair, x: Pair, w: Pair, bias_sizes: Any, *rest: Any
+) -> tuple[Pair | None, ...]:
+    """Return the derivatives of a convolution, each of which is bilinear."""
+    *geometry, mask = rest
+
+    def part(index: int, other: Pair) -> Pair:
+        selected = [i == index for i in range(3)]
+
+        def f(dy: Tensor, other: Tensor) -> Tensor:
+            operands = (x.wide, other) if index == 0 else (other, w.wide)
+            found = aten.convolution_backward(dy, *operands, None, *geometry, selected)
+            return found[index]
+
+        terms = (w if index == 0 else dy).value.numel()
+        return products(op, f, dy, other, terms)
+
+    axes = [axis for axis in range(dy.value.ndim) if axis != 1]
+    return (
+        part(0, w) if mask[0] else None,
+        part(1, x) if mask[1] else None,
+        sums(op, dy, axes) if mask[2] else None,
+    )
+
+
+def sums(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Pair:
+    """Return the pair of a sum along axes."""
+    dim = tuple(range(x.value.ndim)) if dim is None or not len(dim) else dim
+
+    def f(values: Tensor) -> Tensor:
+        return values.sum(dim, keepdim) if values.ndim else values
+
+    value, largest = f(x.wide), f(x.magnitude)
+    n = (f((x.magnitude != 0).to(torch.float64)) - 1).clamp(min=0)
+    step = grain(x)
+    exact = exact_sums(op, largest, step) if step else n == 0
+    return op.close(value, 0.0 if x.error is None else f(x.error), largest, n, exact)
+
+
+@rule("sum")
+def sum_(op: Op, x: Pair, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Pair:
+    """Return a sum along axes."""
+    return sums(op, x, [dim] if isinstance(dim, int) else dim, keepdim)
+
+
+@rule("mean")
+def mean(op: Op, x: Pair, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Pair:
+    """Return a mean along axes: a sum divided by its length."""
+    dim = [dim] if isinstance(dim, int) else dim
+    total = sums(op.of(op.held), x, dim, keepdim)
+    count = max(1, x.value.numel()) // max(1, total.value.numel())
+    value = total.value / count
+    error = 0.0 if total.error is None else total.error / count
+    exact = count & (count - 1) == 0
+    return op.close(value, error, value.abs() + error, 3, exact)

@@ -1,0 +1,118 @@
+"""The pairs of the tensors that a reference makes, kept by storage.
+
+A view needs no rule: it reads its part of the pair of its storage, and an operation in place writes
+that part. A storage without a pair holds exact values.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ...errors import UnsupportedError
+from ..numerics import Numerics
+from .pair import Pair, Tensor, store
+
+
+def storage_of(tensor: Tensor) -> int:
+    """Return what identifies the storage of a tensor while it lives."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _geometry(tensor: Tensor) -> Any:
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+
+
+@dataclass
+class _Shadow:
+    alive: Any  # keeps the identity of the storage from being used again
+    dtype: Any
+    geometry: Any  # of the tensor that has this pair; None if the pair is that of the storage
+    pair: Pair
+
+
+class Shadows:
+    """The pairs of all tensors of a trace."""
+
+    def __init__(self, numerics: Numerics) -> None:
+        self._numerics = numerics
+        self._of: dict[int, _Shadow] = {}
+        self._most = 64
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        return storage_of(tensor) in self._of
+
+    def read(self, tensor: Tensor) -> Pair:
+        """Return the pair of an operand, which includes the rounding to its dtype."""
+        found = store(self.unrounded(tensor), tensor.dtype, self._numerics)
+        shadow = self._of.get(storage_of(tensor))
+        if shadow is not None and shadow.geometry is not None:
+            shadow.pair = found._replace(stored=shadow.pair.stored)
+        return found
+
+    def unrounded(self, tensor: Tensor) -> Pair:
+        """Return the pair of a tensor as its rule made it."""
+        shadow = self._of.get(storage_of(tensor))
+        if shadow is None:
+            wide = tensor.dtype.is_floating_point
+            return Pair(tensor.to(torch.float64, copy=True) if wide else tensor.detach())
+        if shadow.dtype != tensor.dtype:
+            what = f"reads the memory of a tensor of {shadow.dtype} as {tensor.dtype}"
+            raise UnsupportedError(f"the reference {what}; convert it with .to()")
+        if shadow.geometry == _geometry(tensor):
+            return shadow.pair
+        _flatten(shadow, tensor)
+        return _each(shadow.pair, lambda part: part.as_strided(*_geometry(tensor)))
+
+    def make(self, tensor: Tensor, pair: Pair) -> None:
+        """Keep the pair of a new tensor."""
+        if len(self._of) >= self._most:
+            self._of = {key: each for key, each in self._of.items() if not each.alive.expired()}
+            self._most = 2 * len(self._of) + 64
+        if pair.value.shape != tensor.shape:
+            pair = _each(pair, lambda part: part.expand(tensor.shape))
+        alive = StorageWeakRef(tensor.untyped_storage())
+        self._of[storage_of(tensor)] = _Shadow(alive, tensor.dtype, _geometry(tensor), pair)
+
+    def expect(self, tensor: Tensor) -> None:
+        """Keep the pair of a storage that an operation is about to write to."""
+        if tensor not in self:
+            whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            whole.set_(tensor.untyped_storage())
+            wide = torch.float64 if whole.dtype.is_floating_point else whole.dtype
+            self.make(whole, Pair(whole.to(wide, copy=True)))
+        shadow = self._of[storage_of(tensor)]
+        shadow.pair = store(shadow.pair, shadow.dtype, self._numerics)
+        _flatten(shadow, tensor)
+
+    def write(self, tensor: Tensor, pair: Pair) -> None:
+        """Write the part of an expected storage that a tensor shows."""
+        shadow, place = self._of[storage_of(tensor)], _geometry(tensor)
+        pair = store(pair, tensor.dtype, self._numerics)
+        value, error = shadow.pair.value, shadow.pair.error
+        value.as_strided(*place).copy_(pair.value)
+        if pair.error is not None and error is None:
+            error = torch.zeros_like(value, dtype=torch.float64)
+        if error is not None:
+            error.as_strided(*place).copy_(torch.as_tensor(pair.slack))
+        shadow.pair = Pair(value, error)
+
+
+def _flatten(shadow: _Shadow, tensor: Tensor) -> None:
+    """Lay the pair out as the storage is, so that any view can read and write it."""
+    if shadow.geometry is None:
+        return
+    size, place = tensor.untyped_storage().nbytes() // tensor.itemsize, shadow.geometry
+
+    def laid_out(part: Tensor) -> Tensor:
+        flat = part.new_zeros(size)
+        flat.as_strided(*place).copy_(part)
+        return flat
+
+    shadow.pair, shadow.geometry = _each(shadow.pair, laid_out), None
+
+
+def _each(pair: Pair, f: Any) -> Pair:
+    error = None if pair.error is None else f(pair.error)
+    return Pair(f(pair.value), error, pair.stored)

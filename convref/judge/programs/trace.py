@@ -1,0 +1,202 @@
+"""One run of a reference in which every operation is evaluated on pairs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ...errors import UnsupportedError
+from ..numerics import Numerics
+from .pair import Op, Pair, Tensor
+from .rules import RULES
+from .shadow import Shadows
+
+_aten = torch.ops.aten
+_VIEWS = {_aten._unsafe_view, _aten.lift_fresh, _aten._reshape_alias}
+# Results that depend on the shapes and dtypes of operands only; unwritten memory may hold anything.
+_LIKE = {_aten.ones_like, _aten.zeros_like, _aten.full_like}
+_LIKE |= {_aten.new_zeros, _aten.new_ones, _aten.new_full}
+_UNWRITTEN = {_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided}
+_UNWRITTEN |= {_aten.new_empty_strided, _aten.empty_permuted}
+_PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "out")
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+# The pair of an operation's result, of its number, itself, its operands and its pair.
+Change = Callable[[int, Op, tuple[Any, ...], Any], Any]
+
+
+class Trace(TorchDispatchMode):  # type: ignore[misc]
+    """Evaluates the operations of a reference on pairs while it runs.
+
+    Parameters
+    ----------
+    numerics : Numerics
+    rounding : str, optional
+        The label of the operations that round; by default all do.
+    change : callable, optional
+        Replaces the results of operations, for mutations of the reference.
+
+    Attributes
+    ----------
+    labels : dict
+        "aten.mm to bfloat16" and so on, in the order of the first operation of each.
+    count : int
+        How many operations were evaluated.
+    """
+
+    def __init__(
+        self, numerics: Numerics, rounding: str | None = None, change: Change | None = None
+    ) -> None:
+        super().__init__()
+        self._numerics = numerics.held_to("f32")
+        self._rounding, self._change = rounding, change
+        self.shadows = Shadows(self._numerics)
+        self.labels: dict[str, None] = {}
+        self.count = 0
+        self.written: list[tuple[Tensor, Tensor]] = []  # not by the reference's own tensors
+
+    def run(self, reference: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Return the results of the reference; tensors of others that it wrote to are restored."""
+        try:
+            with self:
+                return reference(*args, **kwargs)
+        finally:
+            with torch.no_grad():
+                for tensor, before in reversed(self.written):
+                    tensor.copy_(before)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Evaluate one operation."""
+        kwargs = kwargs or {}
+        packet = _functional(func)
+        if func.is_view or packet in _VIEWS:
+            return func(*args, **kwargs)
+        operands = [a for a in tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        _refuse(func, operands)
+        if packet in _UNWRITTEN:
+            return self._unwritten(func(*args, **kwargs))
+        written = _written(func, args, kwargs)
+        if not written and (packet in _LIKE or not operands):
+            return func(*args, **kwargs)
+        if packet in RULES:
+            return self._evaluate(RULES[packet], packet, func, args, kwargs, written)
+        if not written and all(self.shadows.read(t).error is None for t in operands):
+            out = func(*args, **kwargs)
+            if not _floats(out):
+                return out
+        return self._decomposed(func, packet, args, kwargs, written)
+
+    def _evaluate(
+        self, rule: Any, packet: Any, func: Any, args: Any, kwargs: Any, written: list[Tensor]
+    ) -> Any:
+        settings = {key: value for key, value in kwargs.items() if key not in _PLACEMENT}
+        pairs, named = tree_map(self._read, (tuple(args), settings))
+        for target in written:
+            self._expect(target)
+        out = func(*args, **kwargs)
+        results = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        exact = all(p.error is None for p in tree_leaves((pairs, named), _is_pair) if _is_pair(p))
+        if exact and not written and not _floats(out):
+            return out
+        op = self._op(packet, results)
+        found = rule(op, *pairs, **named)
+        if self._change is not None:
+            found = self._change(self.count, op, pairs, found)
+        self.count += 1
+        for tensor, pair in zip(results, (found,) if _is_pair(found) else found):
+            if pair is not None:
+                self._keep(tensor, pair, bool(written))
+        return out
+
+    def _read(self, operand: Any) -> Any:
+        return self.shadows.read(operand) if isinstance(operand, torch.Tensor) else operand
+
+    def _op(self, packet: Any, results: tuple[Tensor, ...]) -> Op:
+        dtype = results[0].dtype
+        label = f"{packet} to {str(dtype).removeprefix('torch.')}"
+        self.labels[label] = None
+        return Op(str(packet), dtype, self._numerics, self._rounding in (None, label), results)
+
+    def _keep(self, tensor: Tensor, pair: Pair, in_place: bool) -> None:
+        if not tensor.dtype.is_floating_point:
+            pair = pair._replace(value=pair.value.to(tensor.dtype))
+        if in_place:
+            self.shadows.write(tensor, pair)
+        else:
+            self.shadows.make(tensor, pair)
+
+    def _expect(self, target: Tensor) -> None:
+        if target not in self.shadows:
+            self.written.append((target.detach(), target.detach().clone()))
+        self.shadows.expect(target)
+
+    def _unwritten(self, out: Tensor) -> Tensor:
+        zero = torch.zeros_like(out, dtype=torch.float64)
+        self.shadows.make(out, Pair(zero, torch.full_like(zero, torch.inf)))
+        return out
+
+    def _decomposed(
+        self, func: Any, packet: Any, args: Any, kwargs: Any, written: list[Tensor]
+    ) -> Any:
+        """Evaluate what PyTorch decomposes an operation into."""
+        in_place = func._schema.name.endswith("_")
+        name = func._overloadname
+        same = getattr(packet, name, None) if in_place else func
+        found = decomposition_table.get(same)
+        if found is None and same is not None and same.has_kernel_for_dispatch_key(_COMPOSITE):
+            found = same.decompose
+        if found is None or (written and not in_place):
+            raise _unknown(packet)
+        with self:
+            out = found(*args, **kwargs)
+            return args[0].copy_(out) if in_place else out
+
+
+def _functional(func: Any) -> Any:
+    """Return what an operation computes, out of place."""
+    name = func._schema.name.removeprefix("aten::")
+    if name.endswith("_") and not name.endswith("__"):
+        return getattr(_aten, name[:-1], func.overloadpacket)
+    return func.overloadpacket
+
+
+def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
+    """Return the tensors that an operation writes to."""
+    found = []
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = args[place] if place < len(args) else kwargs.get(argument.name)
+            found += [t for t in tree_leaves(given) if t is not None]
+    return found
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, Pair)
+
+
+def _floats(out: Any) -> bool:
+    """Return whether there are floating-point tensors among the results."""
+    return any(isinstance(t, torch.Tensor) and t.dtype.is_floating_point for t in tree_leaves(out))
+
+
+def _refuse(func: Any, operands: list[Tensor]) -> None:
+    """Raise if no rule can be right about this operation."""
+    what = None
+    if torch.Tag.nondeterministic_seeded in func.tags and _functional(func) not in RULES:
+        what = "draws random numbers; draw them before and give them as an argument"
+    elif any(t.is_complex() for t in operands):
+        what = "computes with complex numbers, which have no rules"
+    elif any(t.layout != torch.strided or t.is_quantized for t in operands):
+        what = "computes with sparse or quantized tensors, which have no rules"
+    if what is not None:
+        raise UnsupportedError(f"the reference calls {func.overloadpacket}, which {what}")
+
+
+def _unknown(packet: Any) -> UnsupportedError:
+    what = "write it with operations of docs/programs.md, or add a rule to convref.judge.programs"
+    return UnsupportedError(f"the reference calls {packet}, which has no rule; {what}")
