@@ -12,6 +12,8 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
+from .pair import store
 from .report import Program, Report, judged
+from .trace import Trace
 
-__all__ = ["Program", "Report", "judged"]
+__all__ = ["Program", "Report", "Trace", "judged", "store"]

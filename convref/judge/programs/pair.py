@@ -45,15 +45,23 @@ def is_stored(value: Tensor, dtype: Any) -> Tensor:
     return (value.to(dtype).to(value.dtype) == value) | ~value.isfinite()
 
 
-def _settled(value: Tensor, error: Any) -> Tensor | None:
-    """Return the error without NaN: unbounded, or none where infinities and NaN are certain.
+def gap(x: Tensor, y: Tensor) -> Tensor:
+    """Return |x - y|, 0 for equal infinities and for NaN."""
+    same = (x == y) | (x.isnan() & y.isnan())
+    return torch.where(same, 0.0, (x - y).abs())
 
-    An infinite or NaN value that exact operands make is certain; rounding can not make it finite.
-    """
+
+def times(size: Tensor, error: Any) -> Any:
+    """Return how far an error reaches by a factor of this size; no error stays none."""
+    return 0.0 if isinstance(error, float) else torch.where(error == 0, 0.0, size * error)
+
+
+def _settled(value: Tensor, error: Any) -> Tensor | None:
+    """Return the error of a value; unbounded where it is NaN."""
     if isinstance(error, float):
         return None if error == 0 else torch.full_like(value, error)
-    unbounded = torch.where(value.isfinite(), torch.inf, 0.0)
-    return torch.where(error.isnan(), unbounded, error * (1 + _ERROR_OF_ERRORS)).expand(value.shape)
+    error = torch.where(error.isnan(), torch.inf, error * (1 + _ERROR_OF_ERRORS))
+    return error.expand(value.shape)
 
 
 def store(pair: Pair, dtype: Any, numerics: Numerics) -> Pair:
@@ -67,13 +75,9 @@ def store(pair: Pair, dtype: Any, numerics: Numerics) -> Pair:
     if pair.error is not None:
         exact &= pair.error == 0
     error = torch.where(exact, 0.0, error)
-    error = torch.where(size >= info.max * (1 - info.eps), overflowed(pair, size), error)
+    error = torch.where(size < info.max * (1 - info.eps), error, torch.inf)  # overflow
+    error = torch.where(pair.value.isfinite(), error, torch.as_tensor(pair.slack).to(error))
     return Pair(pair.value, _settled(pair.value, error))
-
-
-def overflowed(pair: Pair, size: Tensor) -> Tensor:
-    """Return the error where a candidate may overflow: unbounded, unless it is infinite anyway."""
-    return torch.where(pair.value.isfinite(), torch.inf, pair.slack)
 
 
 @dataclass(frozen=True)
@@ -155,8 +159,9 @@ class Op:
         if exact is not False:
             certain = torch.as_tensor(exact) & torch.as_tensor(error == 0)
             own = torch.where(certain & is_stored(value, self.held), 0.0, own)
-        if bool((size >= self._huge).any()):
-            own = torch.where((size >= self._huge) & value.isfinite(), torch.inf, own)
+        if not bool((size < self._huge).all()):  # overflow: infinities and NaN stay as they are
+            own = torch.where(size < self._huge, own, torch.inf)
+            own = torch.where(value.isfinite(), own, 0.0)
         return Pair(value, _settled(value, own + error), stored)
 
     @property

@@ -168,8 +168,8 @@ def _compared(name: str, got: Tensor, pair: Pair, numerics: Numerics) -> Verdict
     right = value.to(got.dtype)
     same = (got == right) | (got.isnan() & right.isnan())
     error = (got.to(torch.float64) - value).abs()
-    fine = torch.where(certain, same, (error <= limit) | limit.isinf())
-    worst = torch.where(certain | limit.isinf(), 0.0, error / limit)
+    fine = torch.where(certain | ~value.isfinite(), same, error <= limit) | limit.isinf()
+    worst = torch.where(fine & (certain | limit.isinf() | same), 0.0, error / limit)
     facts = {
         "outputs": got.numel(),
         "worst": float(worst.nan_to_num(nan=torch.inf).max()),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._decomp import decomposition_table
+from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -22,6 +22,7 @@ _LIKE |= {_aten.new_zeros, _aten.new_ones, _aten.new_full}
 _UNWRITTEN = {_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided}
 _UNWRITTEN |= {_aten.new_empty_strided, _aten.empty_permuted}
 _PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "out")
+_DECOMPOSITIONS = {**decomposition_table, **core_aten_decompositions()}
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 # The pair of an operation's result, of its number, itself, its operands and its pair.
@@ -57,6 +58,10 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         self.labels: dict[str, None] = {}
         self.count = 0
         self.written: list[tuple[Tensor, Tensor]] = []  # not by the reference's own tensors
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # which would load PyTorch's compiler at the first operation
 
     def run(self, reference: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Return the results of the reference; tensors of others that it wrote to are restored."""
@@ -147,14 +152,23 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         in_place = func._schema.name.endswith("_")
         name = func._overloadname
         same = getattr(packet, name, None) if in_place else func
-        found = decomposition_table.get(same)
+        found = _DECOMPOSITIONS.get(same)
         if found is None and same is not None and same.has_kernel_for_dispatch_key(_COMPOSITE):
             found = same.decompose
+        if func.namespace == "prims":
+            raise _UnknownPrimitive
         if found is None or (written and not in_place):
             raise _unknown(packet)
-        with self:
-            out = found(*args, **kwargs)
-            return args[0].copy_(out) if in_place else out
+        try:
+            with self:
+                out = found(*args, **kwargs)
+                return args[0].copy_(out) if in_place else out
+        except _UnknownPrimitive:
+            raise _unknown(packet) from None
+
+
+class _UnknownPrimitive(Exception):
+    """A decomposition goes beyond ATen."""
 
 
 def _functional(func: Any) -> Any:
@@ -181,7 +195,8 @@ def _is_pair(given: Any) -> bool:
 
 def _floats(out: Any) -> bool:
     """Return whether there are floating-point tensors among the results."""
-    return any(isinstance(t, torch.Tensor) and t.dtype.is_floating_point for t in tree_leaves(out))
+    results = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+    return any(t.is_floating_point() or t.is_complex() for t in results)
 
 
 def _refuse(func: Any, operands: list[Tensor]) -> None:

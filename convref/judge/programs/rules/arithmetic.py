@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..pair import Op, Pair, Tensor
+from ..pair import Op, Pair, Tensor, gap, times
 from .table import rule
 
 DIVISION = 3  # roundings of a quotient: it may be the product with a reciprocal
@@ -44,9 +44,7 @@ def mul(op: Op, x: Any, y: Any) -> Pair:
     """x y, rounded once; (x + d)(y + e) - x y = x e + y d + d e."""
     x, y = op.pair(x), op.pair(y)
     value = x.wide * y.wide
-    error = x.wide.abs() * y.slack + y.magnitude * x.slack
-    if x.error is None and y.error is None:
-        error = 0.0
+    error = times(x.wide.abs(), y.slack) + times(y.magnitude, x.slack)
     return op.close(value, error, value.abs() + error, exact=True)
 
 
@@ -56,7 +54,7 @@ def div(op: Op, x: Any, y: Any, *, rounding_mode: str | None = None) -> Pair:
     x, y = op.pair(x), op.pair(y)
     value = x.wide / y.wide
     if y.error is None:
-        error = 0.0 if x.error is None else x.error / y.wide.abs()
+        error = times(1 / y.wide.abs(), x.slack)
     else:
         least = y.wide.abs() - y.error
         error = (x.slack + value.abs() * y.error) / least
@@ -75,8 +73,12 @@ def whole(x: Pair, rounding_mode: str) -> Pair:
     value = f(x.value)
     if x.error is None:
         return Pair(value)
-    ends = f(x.wide + x.error) - value, value - f(x.wide - x.error)
-    return Pair(value, torch.maximum(*ends))
+    return Pair(value, torch.maximum(*(gap(f(x.wide + s * x.error), value) for s in (-1, 1))))
+
+
+@rule("reciprocal")
+def reciprocal(op: Op, x: Pair) -> Pair:
+    return div(op, 1.0, x)
 
 
 @rule("neg")

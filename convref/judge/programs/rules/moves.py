@@ -18,10 +18,10 @@ def to_copy(op: Op, x: Pair, **_: Any) -> Pair:
     return Pair(x.wide, x.error, stored=False)
 
 
-@rule("copy")
-def copy(op: Op, x: Pair, source: Pair, non_blocking: bool = False) -> Pair:
+@rule("copy", "fill")
+def copy(op: Op, x: Pair, source: Any, non_blocking: bool = False) -> Pair:
     """Return the source with the shape of x."""
-    found = to_copy(op, source)
+    found = to_copy(op, op.pair(source))
     error = None if found.error is None else found.error.expand(x.value.shape)
     return Pair(found.value.expand(x.value.shape), error, stored=False)
 

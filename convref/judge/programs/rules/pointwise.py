@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..pair import Op, Pair, Tensor, is_stored
+from ..pair import Op, Pair, Tensor, gap, is_stored
 from .table import RULES, aten, rule
 
 POINTWISE = 16  # roundings of a function of one element, as docs/judge.md counts them
@@ -18,11 +18,10 @@ def spread(f: Function, x: Pair, value: Tensor, turns: tuple[float, ...] = ()) -
     if x.error is None:
         return 0.0
     wide = x.wide
-    ends = [(f(wide + sign * x.error) - value).abs() for sign in (-1, 1)]
-    found = torch.maximum(*ends)
+    found = torch.maximum(*(gap(f(wide + sign * x.error), value) for sign in (-1, 1)))
     for turn in turns:
-        at = f(torch.full_like(wide, turn)) - value
-        found = torch.maximum(found, torch.where((wide - turn).abs() <= x.error, at.abs(), 0.0))
+        at = gap(f(torch.full_like(wide, turn)), value)
+        found = torch.maximum(found, torch.where((wide - turn).abs() <= x.error, at, 0.0))
     return found
 
 
@@ -99,7 +98,7 @@ def monotone(f: Function) -> Any:
         value = at(0)
         if all(p.error is None for p in pairs if isinstance(p, Pair)):
             return Pair(value)
-        return Pair(value, torch.maximum(at(1) - value, value - at(-1)))
+        return Pair(value, torch.maximum(gap(at(1), value), gap(at(-1), value)))
 
     return evaluate
 

@@ -102,7 +102,16 @@ def convolution(op: Op, x: Pair, w: Pair, b: Pair | None, *geometry: Any) -> Pai
     if b is not None:
         shape = (-1,) + (1,) * (w.value.ndim - 2)
         b = Pair(b.value.reshape(shape), None if b.error is None else b.error.reshape(shape))
-    return products(op, f, x, w, terms, b)
+    return _padded(products(op, f, x, w, terms, b))
+
+
+def _padded(found: Pair) -> Pair:
+    """Leave what is not finite undecided: zeros of the padding may be multiplied or skipped."""
+    finite = found.value.isfinite()
+    if bool(finite.all()):
+        return found
+    error = torch.where(finite, torch.as_tensor(found.slack).to(found.value), torch.inf)
+    return found._replace(error=error)
 
 
 @rule("convolution_backward")
@@ -121,7 +130,7 @@ def convolution_backward(
             return found[index]
 
         terms = (w if index == 0 else dy).value.numel()
-        return products(op, f, dy, other, terms)
+        return _padded(products(op, f, dy, other, terms))
 
     axes = [axis for axis in range(dy.value.ndim) if axis != 1]
     return (

@@ -1,0 +1,180 @@
+"""`assert_close`: correct results pass in any order, wrong ones and bad input do not."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import sample_programs as samples  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import convref  # noqa: E402
+from convref import ConvrefError, Numerics, UnsupportedError, assert_close  # noqa: E402
+from convref.judge.programs import Program, Trace, judged, store  # noqa: E402
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def within(op_number, op, pairs, found):
+    """Raise unless PyTorch's own result of one operation is within its bound."""
+    for result, pair in zip(op.results, (found,) if hasattr(found, "value") else found):
+        if pair is None or not result.dtype.is_floating_point:
+            continue
+        seen = store(pair, result.dtype, Numerics())
+        far = ~((result.double() - seen.value).abs() <= torch.as_tensor(seen.slack))
+        far &= ~((result == seen.value) | (result.isnan() & seen.value.isnan()))
+        assert not far.any(), f"{op_number} {op.name}: {result[far][0]} for {seen.value[far][0]}"
+    return found
+
+
+@pytest.mark.parametrize("name", samples.PROGRAMS)
+def test_each_operation_of_pytorch_is_within_its_bound(name):
+    for dtype in DTYPES:
+        for kind in ("normal", "integers"):
+            args = samples.arguments(name, dtype, kind=kind)
+            trace = Trace(Numerics(), change=within)
+            trace.run(samples.PROGRAMS[name][0], args, {})
+            assert trace.count
+            assert assert_close(samples.PROGRAMS[name][0](*args), samples.PROGRAMS[name][0], args)
+
+
+def split(x, w, parts):
+    """Return x w as a sum of partial products."""
+    return sum(a @ b for a, b in zip(x.chunk(parts, 1), w.chunk(parts, 0)))
+
+
+def test_sums_in_other_orders_and_with_wider_intermediates_pass():
+    for dtype in DTYPES:
+        x, w, b = samples.arguments("affine", dtype)
+        wide = x.double() @ w.double() + b.double()
+        held = torch.promote_types(dtype, torch.float32)
+        orders = [split(x.to(held), w.to(held), n).double() + b.double() for n in (2, 5, 8)]
+        for y in (wide, *orders, x.double().flip(1) @ w.double().flip(0) + b.double()):
+            assert assert_close(y.relu().to(dtype), samples.PROGRAMS["affine"][0], (x, w, b))
+
+
+MUTANTS = {
+    "last product": lambda x, w, b: torch.relu(x[:, :-1] @ w[:-1] + b),
+    "no bias": lambda x, w, b: torch.relu(x @ w),
+    "no relu": lambda x, w, b: x @ w + b,
+    "zeros": lambda x, w, b: (x @ w) * 0,
+    "double count": lambda x, w, b: torch.relu(x @ w + x[:, :1] @ w[:1] + b),
+    "bf16 operands": lambda x, w, b: torch.relu((x.bfloat16() @ w.bfloat16()).float() + b),
+    "fp16 sums": lambda x, w, b: torch.relu(split(x.half(), w.half(), 40).float() + b),
+    "one element": lambda x, w, b: torch.relu(x @ w + b).index_fill(0, torch.tensor(2), 0.5),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_wrong_programs_fail(mutant):
+    args = samples.arguments("affine", torch.float32)
+    with pytest.raises(AssertionError, match=r"^wrong: output\["):
+        assert_close(MUTANTS[mutant](*args), samples.PROGRAMS["affine"][0], args)
+
+
+def test_integers_are_judged_exactly():
+    f = samples.PROGRAMS["affine"][0]
+    for dtype in DTYPES:
+        args = samples.arguments("affine", dtype, kind="integers")
+        report = assert_close(f(*args), f, args)
+        assert report.verdict.tier == "exact"
+        off = f(*args) * (1 + 2 * torch.finfo(dtype).eps)
+        with pytest.raises(AssertionError, match="needs exactly"):
+            assert_close(off, f, args)
+
+
+def test_a_view_and_an_operation_in_place_have_the_pairs_of_their_memory():
+    x = torch.randn(4, 6)
+
+    def in_place(x):
+        y = x.clone()
+        y[:, 1:3].mul_(0.1).add_(1)
+        y.t()[0] = 2
+        return y
+
+    trace = Trace(Numerics())
+    y = trace.run(in_place, (x,), {})
+    seen = trace.shadows.read(y)
+    assert torch.equal(seen.value[:, 0], torch.full((4,), 2.0, dtype=torch.float64))
+    assert torch.equal(seen.value[:, 3:], x[:, 3:].double())
+    assert torch.equal(seen.error != 0, torch.tensor([[False, True, True, *[False] * 3]] * 4))
+    assert assert_close(y, in_place, (x,))
+
+
+def test_the_message_names_what_the_bound_consists_of():
+    x, w, b = samples.arguments("affine", torch.bfloat16)
+    with pytest.raises(AssertionError, match=r"of the bound is the rounding of aten\.mm to bf"):
+        assert_close((x @ w + b).relu() * 1.1, samples.PROGRAMS["affine"][0], (x, w, b))
+    x, w, b = samples.arguments("affine", torch.float32)
+    cut = torch.relu(truncated(x) @ truncated(w) + b)
+    with pytest.raises(AssertionError, match=r"passes with arithmetic=.*tf32=True"):
+        assert_close(cut, samples.PROGRAMS["affine"][0], (x, w, b))
+    assert assert_close(
+        cut, samples.PROGRAMS["affine"][0], (x, w, b), arithmetic=Numerics(tf32=True)
+    )
+
+
+def truncated(x):
+    """Return x with 10 bits of fraction."""
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def test_what_cannot_be_judged_is_said():
+    x = torch.randn(3, 3)
+    unbounded = assert_close_report(lambda x: 1 / (x @ x - x @ x), x)
+    assert unbounded.verdict.kind == "undecided"
+    vacuous = assert_close_report(lambda x: (x @ x).relu() * 0, x)
+    assert vacuous.verdict.kind == "vacuous"
+
+
+def assert_close_report(f, *args):
+    return judged(Program(f, args, {}, Numerics()), f(*args))
+
+
+@pytest.mark.parametrize(
+    ("reference", "error", "text"),
+    [
+        (lambda x: x.add_(1), ConvrefError, "writes to its arguments"),
+        (lambda x: torch.rand_like(x), UnsupportedError, "draws random numbers"),
+        (lambda x: F.dropout(x), UnsupportedError, "draws random numbers"),
+        (lambda x: "text", ConvrefError, "is a str, needs a tensor"),
+        (lambda x: None, ConvrefError, "returns no tensor"),
+        (lambda x: torch.linalg.svd(x)[1], UnsupportedError, "which has no rule"),
+        (lambda x: torch.fft.fft(x).real, UnsupportedError, "complex|no rule"),
+        (lambda x: x * float((x * 0.1).sum()), UnsupportedError, "no rule|value"),
+        (3, ConvrefError, "reference is a int"),
+    ],
+)
+def test_references_that_cannot_be_judged_are_refused(reference, error, text):
+    x = torch.randn(3, 3)
+    before = x.clone()
+    with pytest.raises(error, match=text):
+        assert_close(x, reference, (x,))
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(
+    ("actual", "text"),
+    [
+        (torch.zeros(3, 1), "has shape"),
+        (torch.zeros(3, 3, dtype=torch.float64), "has dtype"),
+        ((torch.zeros(3, 3),), "got output\\[0\\], needs output"),
+        (torch.zeros(3, 3, device="meta"), "has device"),
+    ],
+)
+def test_results_of_another_form_fail(actual, text):
+    with pytest.raises(AssertionError, match=text):
+        assert_close(actual, lambda x: x + 1, (torch.zeros(3, 3),))
+
+
+def test_arguments_of_the_wrong_kind_are_refused():
+    x = torch.zeros(3)
+    with pytest.raises(ConvrefError, match="args is a Tensor"):
+        assert_close(x, torch.relu, x)
+    with pytest.raises(ConvrefError, match="kwargs is a list"):
+        assert_close(x, torch.relu, (x,), [])
+    with pytest.raises(ConvrefError, match="arithmetic is 3"):
+        assert_close(x, torch.relu, (x,), arithmetic=3)
+    with pytest.raises(ConvrefError, match="model"):
+        convref.assert_close(x, torch.relu, (x,), arithmetic="rn33")
