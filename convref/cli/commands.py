@@ -169,7 +169,8 @@ def _campaigns(
     good = True
     for name in names:
         regions = () if more is None else knownbugs.of(name, more)
-        axes = replace(settings.axes, size=_chunk(name, settings.examples))
+        large = getattr(dispatch.load(name), "large", True) and not settings.axes.laws
+        axes = replace(settings.axes, size=_chunk(name, settings.examples), large=large)
         own = replace(settings, backend=name, axes=axes, known=regions)
         outcome = terminal.run(own, console())
         good = good and outcome.good

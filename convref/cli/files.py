@@ -8,9 +8,12 @@ import typer
 
 from ..case import Case, parse
 from ..errors import invalid
+from ..ops import ops_of
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Merge the logs of check; write an HTML page."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Merge the logs of check; write an HTML page; count what it draws.",
 )
 Logs = Annotated[list[Path], typer.Argument(help="Logs written by check --log.")]
 
@@ -47,6 +50,20 @@ def report_html(
     total = report.merge(logs)
     write(lambda: page.write(total, out), out)
     print(f"page: {out}")
+
+
+@app.command("draws")
+def report_draws(
+    ops: Annotated[list[str], typer.Argument(help="Ops or families, such as conv or pool.")],
+    examples: Annotated[int, typer.Option(min=1, help="Cases per op.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
+) -> None:
+    """Print which classes of sizes, types, ... the cases of a check have, in pairs and triples."""
+    from ..conformance.coverage import HEADER, drawn
+
+    print(HEADER)
+    for op in ops_of(tuple(ops)):
+        print(drawn(op, examples, seed))
 
 
 MAX_REPLAY = 16 << 20  # bytes

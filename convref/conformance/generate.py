@@ -42,6 +42,7 @@ class Axes:
     size: int = CHUNK  # examples in a chunk
     arms: tuple[str, ...] = ()  # ways to run the library, by name
     laws: bool = False  # whether the laws of convolution are checked instead of results
+    large: bool = False  # whether a few examples have more than 100,000 elements
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtypes", tuple(map(short, self.dtypes)))
@@ -50,7 +51,8 @@ class Axes:
 def strategy(axes: Axes) -> SearchStrategy[Case]:
     """Return the strategy that the chunks of `axes` are drawn from; a wrong name is an error."""
     names: Any = ("ops", "passes", "dtypes", "fills")
-    return strategies.cases(**{name: v for name in names if (v := getattr(axes, name))})
+    given = {name: v for name in names if (v := getattr(axes, name))}
+    return strategies.cases(**given, large=axes.large)
 
 
 def chunk_cases(axes: Axes, chunk: int) -> list[Case]:

@@ -1,5 +1,6 @@
 """The operands of a case, in the memory layout of each Spec."""
 
+import mmap
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -9,9 +10,13 @@ import numpy as np
 from .. import dtypes
 from ..arrays import Array
 from ..case import Call, Case, Spec, axis_letters
+from ..errors import invalid
 from ..ops import STATISTICS
 from .families import GENERATED
 from .fills import values
+
+SPARSE = 2**26  # elements; of a larger buffer, memory is used only for the pages that are written
+_NO_RESERVE = 0x4000  # of Linux; not in Python's mmap before 3.13
 
 
 def operands(case: Case) -> tuple[Array | None, ...]:
@@ -72,13 +77,29 @@ def lay_out(array: Array, spec: Spec, letters: str) -> Array:
 
 
 def _view(sizes: dict[str, int], order: str, spec: Spec, dtype: np.dtype[Any]) -> Array:
-    """Return a view, in memory order, of a new poisoned buffer; expanded axes have extent 1."""
+    """Return a view, in memory order, of a new poisoned buffer; expanded axes have extent 1.
+
+    In a sparse buffer only the elements that follow those of the view hold poison.
+    """
     steps = dict(spec.step)
     kept = [min(sizes[axis], 1) if axis in spec.expand else sizes[axis] for axis in order]
     wide = [size * abs(steps.get(axis, 1)) for size, axis in zip(kept, order)]
-    buffer = np.full(spec.offset + prod(wide), poison(spec.dtype), dtype)
-    view = buffer[spec.offset :].reshape(wide)
-    return view[tuple(slice(None, None, steps.get(axis)) for axis in order)]
+    used = tuple(slice(None, None, steps.get(axis)) for axis in order)
+    count = spec.offset + prod(wide)
+    if count <= SPARSE:
+        return np.full(count, poison(spec.dtype), dtype)[spec.offset :].reshape(wide)[used]
+    laid = _sparse(count, dtype)[spec.offset :].reshape(wide)
+    laid[tuple(slice(steps.get(a) and 1, None, steps.get(a)) for a in order)] = poison(spec.dtype)
+    return laid[used]
+
+
+def _sparse(count: int, dtype: np.dtype[Any]) -> Array:
+    """Return zeros that take no memory until they are written."""
+    try:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+        return np.frombuffer(mmap.mmap(-1, count * dtype.itemsize, flags=flags), dtype)
+    except (AttributeError, OSError, ValueError) as error:
+        raise invalid("operands", f"no buffer of {count} elements of {dtype}: {error}") from None
 
 
 def poison(dtype: str) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
+from math import prod
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -29,31 +30,59 @@ from ..ops import (
     passes,
 )
 from . import families
-from .families.windows import Limits, Tape, draft
+from .families.tape import Tape
+from .families.windows import Limits, draft
 from .fills import available
 
 T = TypeVar("T")
 
 DTYPES = ("f32", "bf16", "f16", "f64")
-TAPE = 64  # bytes; the longest case of convolution reads 57
-LONG_TAPE = 96  # for ops that have more operands, and more to choose
+TAPE = 72  # bytes; the longest case of convolution reads 60
+LONG_TAPE = 104  # for ops that have more operands, and more to choose
+LARGE_ELEMENTS, LARGE_MACS = 140_000, 500_000  # limits of a large example
+FAR = 2**31  # elements between the first and the last of an operand that is stored far apart
 
-_MEMORY = ("plain",) * 7 + ("channels last",) * 2 + ("each its own",) * 7
+_MEMORY = ("plain",) * 7 + ("channels last",) * 2 + ("each its own",) * 6 + ("one",) * 2
 
 
-def _spec(tape: Tape, letters: str, dtype: str, memory: str) -> Spec:
-    """Return the memory of one operand: half of those with a layout of their own contiguous."""
-    kind, which, order = tape.word(1), tape.word(1), tape.word(1)
+def _specs(tape: Tape, problem: Problem, roles: Sequence[str], dtype: str) -> list[Spec]:
+    """Return the memory of the operands; one of them is stored far apart in its kind of draw."""
+    letters, memory = [axis_letters(problem, role) for role in roles], tape.choose(_MEMORY)
+    other = tape.pick(range(len(roles))) if memory == "one" or tape.base == "far" else None
     if memory == "channels last":
-        return Spec(dtype, channels_last(letters))
-    if memory == "plain" or kind < 128:
+        specs = [Spec(dtype, channels_last(text)) for text in letters]
+    elif memory == "plain":
+        specs = [Spec(dtype) for _ in letters]
+    else:
+        drawn = [_spec(tape, text, dtype, memory == "one") for text in letters]
+        specs = [s if other in (None, i) else Spec(dtype) for i, s in enumerate(drawn)]
+    if other is not None and tape.base == "far":
+        specs[other] = _far(problem.shape(roles[other]), letters[other], dtype)
+    return specs
+
+
+def _far(shape: Sequence[int], letters: str, dtype: str) -> Spec:
+    """Return the memory of an operand whose last element is `FAR` elements from its first."""
+    long = next((i for i, size in enumerate(shape) if size > 1), None)
+    if long is None or 0 in shape:
         return Spec(dtype)
-    axis = letters[which % len(letters)]
-    step = ((axis, 2 + which // 128),) if kind % 4 == 1 else ()
+    stride = prod(shape[long + 1 :])
+    return Spec(dtype, step=((letters[long], -(-FAR // (stride * (shape[long] - 1)))),))
+
+
+def _spec(tape: Tape, letters: str, dtype: str, alone: bool) -> Spec:
+    """Return the memory of one operand: half of them contiguous, or one feature if it is alone."""
+    kind, which, order = tape.word(1), tape.word(1), tape.word(1)
+    if kind < 128 and not alone:
+        return Spec(dtype)
+    axis, orders = letters[which % len(letters)], _orders(letters)
+    drawn = orders[order * len(orders) >> 8]
+    step = ((axis, (2, 3, -1, -2)[which >> 6]),)
+    if alone:
+        features = (Spec(dtype, drawn), Spec(dtype, step=step), Spec(dtype, expand=axis))
+        return (*features, Spec(dtype, offset=(1, 3)[which % 2]))[kind % 4]
     expand = axis if kind % 8 == 2 else ""
-    orders = _orders(letters)
-    offset = (0, 0, 1, 3)[which % 4]
-    return Spec(dtype, orders[order * len(orders) >> 8], step, expand, offset)
+    return Spec(dtype, drawn, step if kind % 4 == 1 else (), expand, (0, 0, 1, 3)[which % 4])
 
 
 @cache
@@ -74,11 +103,13 @@ def _mask(tape: Tape, fixed: tuple[bool, ...] | None, row: Signature) -> tuple[b
 
 
 def _problem(tape: Tape, op: str, limits: Limits) -> Problem:
+    if tape.base == "large":
+        limits = replace(limits, max_elements=LARGE_ELEMENTS, max_macs=LARGE_MACS)
     return families.draw(tape, op, draft(tape, op, limits), limits.max_elements)
 
 
 def _call(tape: Tape, options: _Options) -> Call:
-    (op, pass_, fixed), dtypes = tape.choose(options.table), options.dtypes
+    (op, pass_, fixed), dtypes = tape.pick(options.table), options.dtypes
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_])
     # silu has no integers, and an integer convolution has nothing else
@@ -86,20 +117,17 @@ def _call(tape: Tape, options: _Options) -> Call:
         [code for code in codes if problem.refuses(code, pass_) is None]
         for codes in (dtypes, CODES)
     ]
-    dtype = tape.choose(had[0] or had[1])
-    memory, tangents = tape.choose(_MEMORY), tape.choose(_TANGENTS)
+    dtype = tape.pick(had[0] or had[1])
+    tangents = tape.choose(_TANGENTS)
     problem = problem.for_dtype(dtype, pass_)
     possible = problem.tangents(pass_)
     if tangents is not None:
         tangents = "".join(t for t in tangents if t in possible) if possible else None
-    memory = memory if options.memory else "plain"
     roles = SIGNATURE[op, pass_].operands
-    specs = tuple(_spec(tape, axis_letters(problem, role), dtype, memory) for role in roles)
+    specs = _specs(tape, problem, roles, dtype) if options.memory else [Spec(dtype)] * len(roles)
     given = (*OWN_TYPE, *STATISTICS)  # an expanded axis would change their values
-    specs = tuple(
-        replace(spec, expand="") if role in given else spec for role, spec in zip(roles, specs)
-    )
-    return Call(op, pass_, problem, mask, tangents, specs, tape.choose(options.maths))
+    own = [replace(s, expand="") if role in given else s for role, s in zip(roles, specs)]
+    return Call(op, pass_, problem, mask, tangents, tuple(own), tape.pick(options.maths))
 
 
 def _known_words(what: str, words: Iterable[str], known: Collection[str]) -> None:
@@ -142,13 +170,13 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
 class _Built(st.SearchStrategy[T]):
     """Draws a tape and builds from it; unlike with ``map``, failures show the built value."""
 
-    def __init__(self, build: Callable[[Tape], T], size: int = TAPE) -> None:
+    def __init__(self, build: Callable[[Tape], T], size: int = TAPE, large: bool = False) -> None:
         super().__init__()
-        self.build, self.size = build, size
+        self.build, self.size, self.large = build, size, large
         self.tapes = st.binary(min_size=size, max_size=size)
 
     def do_draw(self, data: Any) -> T:
-        return self.build(Tape(data.draw(self.tapes)))
+        return self.build(Tape(data.draw(self.tapes), self.large))
 
 
 def _tape_for(table: Sequence[_Pass]) -> int:
@@ -175,6 +203,8 @@ def problems(op: str = "conv", **limits: Any) -> st.SearchStrategy[Problem]:
           multiply-adds, padding included;
         - max_rank = 3: 1 to 3;
         - transposed = None: only transposed convolutions, or none; by default 3 of 10;
+        - large = False: whether a few examples are larger: more than 100,000 elements, more than
+          65,535 images or channels, operands of which the last element is 2**31 from the first;
         - flip, negative_padding, empty = True: whether flipped filters, cropping and arrays without
           elements may occur.
 
@@ -188,7 +218,7 @@ def problems(op: str = "conv", **limits: Any) -> st.SearchStrategy[Problem]:
     >>> check()
     """
     allowed = Limits(**limits)
-    return _Built(lambda tape: _problem(tape, op, allowed))
+    return _Built(lambda tape: _problem(tape, op, allowed), large=allowed.large)
 
 
 def calls(
@@ -229,7 +259,7 @@ def calls(
     dtypes = tuple(map(short, dtypes))
     table = _table(ops, passes, dtypes)
     options = _Options(table, dtypes, memory, tuple(maths), Limits(**limits))
-    return _Built(lambda tape: _call(tape, options), _tape_for(table))
+    return _Built(lambda tape: _call(tape, options), _tape_for(table), options.limits.large)
 
 
 def cases(
@@ -280,4 +310,4 @@ def cases(
         suitable = [fill for fill in possible if fill not in OPS[call.op].unsuitable_fills]
         return Case(call, tape.choose(suitable or possible), tape.word(2))
 
-    return _Built(build, drawn.size)
+    return _Built(build, drawn.size, drawn.large)

@@ -17,7 +17,7 @@ from .. import dtypes
 from ..arrays import Array
 from ..backends import Backend
 from ..case import Call, Case, axis_letters, channels_last
-from .operands import operands, poison
+from .operands import SPARSE, operands, poison
 
 Operands = tuple[Array | None, ...]
 Compute = Callable[..., Any]  # of a call and its operands
@@ -185,11 +185,14 @@ class _Contents:
 
 
 def buffer(array: Array) -> Array:
-    """Return the array that owns the memory of a view, or the outermost that NumPy has."""
+    """Return the array that owns the memory of a view, or the outermost that NumPy has.
+
+    Of a sparse buffer, return the view: the rest is zeros.
+    """
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    return owner
+    return owner if owner.size <= SPARSE else array
 
 
 def on_pages(given: Operands) -> Operands:
@@ -208,6 +211,8 @@ def on_pages(given: Operands) -> Operands:
 
 def _on_pages(array: Array) -> Array:
     low, high = np.lib.array_utils.byte_bounds(array)
+    if high - low > SPARSE * array.itemsize:
+        return array
     page = mmap.PAGESIZE
     pages = -(-(high - low) // page)
     region = mmap.mmap(-1, (pages + 1) * page)

@@ -37,6 +37,7 @@ class TritonBackend:
 
     checked_by_dispatch = True
     chunk = 64  # the interpreter needs seconds for some examples
+    large = False  # and minutes for thousands of programs
 
     def __init__(self, name: str = "triton") -> None:
         self.name = name

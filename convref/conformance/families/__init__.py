@@ -10,7 +10,8 @@ from typing import Any
 from ...case import Case
 from ...ops import Problem
 from . import activation, conv, norm, pool, resize, sample
-from .windows import Draft, Tape, image_problem
+from .tape import Tape
+from .windows import Draft, image_problem
 
 # op -> rule(tape, op, draft, max_elements)
 DRAW: dict[str, Callable[[Tape, str, Draft, int], Problem]] = {

@@ -6,7 +6,8 @@ import numpy as np
 
 from ...case import Case
 from ...ops import Problem
-from .windows import Draft, Tape, drawn, image_problem, image_sizes
+from .tape import Tape
+from .windows import Draft, drawn, image_problem, image_sizes
 
 IGNORED_EVERY = 5  # one target in 5 is ignored
 

@@ -7,7 +7,8 @@ import numpy as np
 from ...case import Case
 from ...ops import FAMILY, ConvProblem, Problem
 from ..fills import values
-from .windows import Draft, Tape, all_drawn, window_sizes
+from .tape import Tape
+from .windows import Draft, all_drawn, window_sizes
 
 
 def _conv(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:

@@ -9,7 +9,8 @@ from ...case import Case, role_dtype
 from ...ops import Problem
 from ...oracle.norm import image, plus_eps, reciprocal_root, statistics
 from ..fills import values
-from .windows import Draft, Tape, all_drawn, image_problem, image_sizes
+from .tape import Tape
+from .windows import Draft, all_drawn, image_problem, image_sizes
 
 
 def _group_norm(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:

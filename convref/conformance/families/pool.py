@@ -9,7 +9,8 @@ from ...case import Case
 from ...errors import ConvrefError, invalid
 from ...ops import FAMILY, Problem, UnpoolProblem
 from ...oracle.pool import max_pool_fprop
-from .windows import Draft, Tape, all_drawn, image_sizes, output_sizes, window_sizes
+from .tape import Tape
+from .windows import Draft, all_drawn, image_sizes, output_sizes, window_sizes
 
 
 def _windows(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:

@@ -6,7 +6,8 @@ from typing import Any
 from ...ops import Problem, ResizeProblem
 from ...ops.resize import NEAR
 from ...ops.resize_axis import COORDINATES, MODES
-from .windows import Draft, Tape, image_sizes, output_sizes
+from .tape import Tape
+from .windows import Draft, image_sizes, output_sizes
 
 # What PyTorch calls linear, nearest, nearest-exact, area, bicubic, and both with antialias.
 COMMON: tuple[dict[str, Any], ...] = (
@@ -30,17 +31,27 @@ def _resize(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
     rank = len(image["input"])
     output = output_sizes(tape, image, max_elements)
     scale: tuple[float, ...] = ()
-    given = tuple(tape.choose(SCALES) for _ in range(rank))
-    if tape.chance(30):
+    if given := tape.decide(lambda: _given_scales(tape, rank), scale):
         scaled = tuple(max(1, floor(i * s)) for i, s in zip(image["input"], given))
         if max(1, image["n"] * image["c"]) * prod(scaled) <= max_elements:
             output, scale = scaled, given
     common = COMMON if rank == 2 else COMMON[:EVERY_RANK]
-    rule = tape.choose(common) if not tape.chance(25) else _unusual(tape, rank)
-    return ResizeProblem(**image, output=output, scale=scale, **rule)
+    rule = tape.often(tuple(range(len(common))))
+    fields = tape.decide(
+        lambda: _any_rule(tape, rank) if tape.chance(25) else common[rule], common[rule]
+    )
+    return ResizeProblem(**image, output=output, scale=scale, **fields)
 
 
-def _unusual(tape: Tape, rank: int) -> dict[str, Any]:
+def _given_scales(tape: Tape, rank: int) -> tuple[float, ...]:
+    if not tape.chance(30):
+        return ()
+    if tape.base != "wild" and tape.chance(60):
+        return (tape.choose(SCALES),) * rank
+    return tuple(tape.choose(SCALES) for _ in range(rank))
+
+
+def _any_rule(tape: Tape, rank: int) -> dict[str, Any]:
     mode, coord, near = tape.choose(MODES), tape.choose(tuple(COORDINATES)), tape.choose(NEAR)
     if mode == "nearest" and near == "float32":
         coord = "half_pixel"

@@ -9,7 +9,8 @@ import numpy as np
 from ...case import Case
 from ...ops import FAMILY, Problem
 from ..fills import values
-from .windows import Draft, Tape, all_drawn, image_sizes, output_sizes, window_sizes
+from .tape import Tape
+from .windows import Draft, all_drawn, image_sizes, output_sizes, window_sizes
 
 SPREAD = 8  # small integers become eighths: positions on and between elements, some beyond
 

@@ -1,47 +1,34 @@
 """The draft of a problem: windows drawn from a tape of bytes, made smaller until they fit.
 
 The smaller side of the windows is drawn and the larger one derived, so that every draw is valid.
-Each byte of the tape decides one thing, and 0 is always the plainest choice, so that shrinking
-simplifies.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, prod
-from typing import Any, TypeVar
+from typing import Any
 
 from ...ops import FAMILY, Problem
+from .layers import Layer, layer
+from .tape import Tape
 
-T = TypeVar("T")
-
-# Around SIMD and tile widths, where implementations change path; a repeated entry is more likely.
-CHANNELS = (1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9) * 3 + (15, 16, 17, 31, 32, 33, 8, 16, 64, 0)
-GROUPS = (1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4, 7, 8, 16, 17)
-BATCHES = (1, 2, 1, 3, 2, 1, 2) * 4 + (4, 5, 7, 0)
-WINDOWS = (1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17)
-TAPS = (1, 2, 3, 1, 2, 3, 4, 5, 3, 7, 2, 6)
-STRIDES = (1, 1, 1, 2, 1, 2, 3, 4, 5)
-DILATIONS = (1, 1, 1, 1, 2, 1, 2, 3, 4)
+# Around SIMD and tile widths, where implementations change path; a repeated entry is more likely
+# where everything is unusual.
+CHANNELS = (
+    *(1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9) * 6,
+    *(15, 16, 17, 31, 32, 33, 8, 16, 64, 0) * 2,
+    *(10, 12, 20, 24, 48, 63, 65, 96, 127, 128, 129, 256, 257, 513, 1025),
+)
+GROUPS = (*(1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4, 7, 8, 16, 17) * 3, 5, 6, 9, 31, 32, 33, 64, 65, 129)
+BATCHES = (*(1, 2, 1, 3, 2, 1, 2) * 7, 4, 5, 7, 0, 8, 9, 16, 17, 31, 32, 33, 64, 65, 128, 257)
+WINDOWS = (
+    *(1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17) * 6,
+    *(10, 11, 12, 14, 18, 20, 24, 28, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257),
+    *(511, 513, 1023, 1024, 1025, 2047, 2049, 3001),
+)
+TAPS = (*(1, 2, 3, 1, 2, 3, 4, 5, 3, 7, 2, 6) * 10, 8, 9, 10, 11, 13, 15, 16, 17, 21, 31, 33, 65)
+STRIDES = (*(1, 1, 1, 2, 1, 2, 3, 4, 5) * 10, 6, 7, 8, 9, 12, 16, 17, 32)
+DILATIONS = (*(1, 1, 1, 1, 2, 1, 2, 3, 4) * 10, 5, 6, 7, 8, 9, 12, 16, 18, 33)
 SLACK = (0, 0, 1, 2, 3, 4)
-
-
-class Tape:
-    """A sequence of decisions, each read from the next byte."""
-
-    def __init__(self, data: bytes) -> None:
-        self._bytes = iter(data)
-
-    def choose(self, options: Sequence[T]) -> T:
-        """Return one of up to 256 options, the first for byte 0."""
-        return options[next(self._bytes) * len(options) >> 8]
-
-    def chance(self, percent: int) -> bool:
-        """Return True that often; False for byte 0."""
-        return next(self._bytes) * 100 >> 8 >= 100 - percent
-
-    def word(self, size: int) -> int:
-        """Return an integer of `size` bytes."""
-        return int.from_bytes(next(self._bytes) for _ in range(size))
 
 
 @dataclass
@@ -130,10 +117,10 @@ class Draft:
             axis.lo, axis.hi, axis.extra = int(axis.lo / 2), int(axis.hi / 2), axis.extra // 2
 
 
-def _axis(tape: Tape, negative: bool, least: int) -> DraftAxis:
-    small, taps = tape.choose(WINDOWS), tape.choose(TAPS)
-    stride, dilation = tape.choose(STRIDES), tape.choose(DILATIONS)
-    steps_over = tape.chance(10)  # all windows miss an image of 1: none begins on it
+def _axis(tape: Tape, negative: bool, least: int, plain: Layer, small: int) -> DraftAxis:
+    small, taps = tape.choose(WINDOWS, small), tape.choose(TAPS, plain.taps)
+    stride, dilation = tape.choose(STRIDES, plain.stride), tape.choose(DILATIONS, plain.dilation)
+    steps_over = tape.base == "wild" and tape.chance(10)  # no window begins on an image of 1
     if steps_over:
         stride = dilation = max(stride, 2)
     span = dilation * (taps - 1) + 1
@@ -141,11 +128,11 @@ def _axis(tape: Tape, negative: bool, least: int) -> DraftAxis:
     beyond = (span - 1, span, span + 1, span + stride)  # windows wholly in padding
     around = ((small - 1) * stride + span - 1) // 2  # nearly all of it: an image of 1 or 2
     choices = (*(0,) * 10, *(1, span // 2) * 4, 2, 2, *beyond, *below, around)
-    lo = tape.choose(choices)
+    lo = tape.choose(choices, plain.padding)
     if steps_over:
         lo = around + (around % stride == 0)
     same = (1, 2, -lo, span) * 5 if lo < 0 else (lo,) * 20  # a crop here, padding there
-    hi = tape.choose((*same, *choices))
+    hi = tape.choose((*same, *choices), lo)
     return DraftAxis(small, taps, stride, dilation, lo, hi, tape.choose(SLACK), least)
 
 
@@ -157,6 +144,7 @@ class Limits:
     max_macs: int = 50_000
     max_rank: int = 3
     transposed: bool | None = None
+    large: bool = False
     flip: bool = True
     negative_padding: bool = True
     empty: bool = True
@@ -164,16 +152,26 @@ class Limits:
 
 def draft(tape: Tape, op: str, limits: Limits) -> Draft:
     """Return sizes for a problem of `op` within the limits."""
-    known = [rank for rank in (2, 2, 1, 2, 1, 3) if rank in FAMILY[op].HAS_RANKS]
-    rank = tape.choose([rank for rank in known if rank <= limits.max_rank] or known[:1])
-    groups, k, c, n = map(tape.choose, (GROUPS, CHANNELS, CHANNELS, BATCHES))
-    transposed = tape.chance(30) if limits.transposed is None else limits.transposed
     filtered = "k" in FAMILY[op].HEAD
+    known = [rank for rank in (2, 2, 1, 2, 1, 3) if rank in FAMILY[op].HAS_RANKS]
+    rank = tape.pick([rank for rank in known if rank <= limits.max_rank] or known[:1])
+    plain = layer(tape, rank, filtered)
+    groups, k = tape.choose(GROUPS, plain.groups), tape.choose(CHANNELS, plain.k)
+    c, n = tape.choose(CHANNELS, plain.c), tape.choose(BATCHES, plain.n)
+    transposed = limits.transposed
+    if transposed is None:
+        transposed = plain.transposed or tape.chance(30)
     if not filtered:
         groups, k, transposed = 1, 1, False
     found = Draft(filtered, n, c, k, groups, transposed)
-    least = 0 if tape.chance(10) and limits.empty else 1
-    found.axes = [_axis(tape, limits.negative_padding, least) for _ in range(3)][:rank]
+    least = 0 if limits.empty and tape.chance(10) else 1
+    negative = limits.negative_padding
+    if tape.base != "wild" and rank > 1 and tape.pick((True, False)):  # as networks have them
+        last = _axis(tape, negative, least, plain, plain.windows[-1])
+        sizes = plain.windows if last.small == plain.windows[-1] else (last.small,) * rank
+        found.axes = [replace(last, small=size) for size in sizes]
+    else:
+        found.axes = [_axis(tape, negative, least, plain, size) for size in plain.windows]
     if not limits.empty:
         found.n, found.c, found.k = max(n, 1), max(c, 1), max(k, 1)
     turn = tape.word(1)
@@ -210,17 +208,28 @@ def image_sizes(op: str, draft: Draft, least: int | None = None) -> dict[str, An
 
 
 def output_sizes(tape: Tape, image: dict[str, Any], max_elements: int) -> tuple[int, ...]:
-    """Return output sizes about the input's: one, fewer, one off, as many, twice as many."""
+    """Return output sizes: about the input's or twice that, one, or any number up to three times.
+
+    Where not everything is unusual, half of the time all axes have the same ratio.
+    """
     sizes = image["input"]
-    found = [
-        tape.choose(
-            (1, size, max(1, size // 2), size // 2 + 1, max(1, size - 1), size + 1, 2 * size)
-        )
-        for size in sizes
-    ]
+    if tape.base != "wild" and tape.pick((True, False)):
+        first = _output(tape, sizes[0])
+        found = [max(1, size * first // max(1, sizes[0])) for size in sizes]
+    else:
+        found = [_output(tape, size) for size in sizes]
     while max(1, image["n"] * image["c"]) * prod(found) > max_elements and max(found) > 1:
         found[found.index(max(found))] //= 2
     return tuple(found)
+
+
+def _output(tape: Tape, size: int) -> int:
+    half = max(1, size // 2)
+    about = (size, 1, half, size // 2 + 1, max(1, size - 1), size + 1, 2 * size)
+    plain = tape.pick((2 * size, size, half, 7, 1) if tape.base == "usual" else (size, 1))
+    return tape.decide(
+        lambda: 1 + tape.word(2) % (3 * size + 1) if tape.pick((0, 1)) else tape.pick(about), plain
+    )
 
 
 def drawn(tape: Tape, op: str, name: str) -> Any:

@@ -1,0 +1,131 @@
+"""What the court draws: pairs and triples of classes, sizes beyond a kernel's tiles, its time."""
+
+import os
+from collections import Counter
+from functools import cache
+from math import prod
+
+import numpy as np
+import pytest
+
+from convref.case import parse
+from convref.conformance.coverage import coverage, drawn
+from convref.conformance.examine import examine
+from convref.conformance.families.tape import LARGE, MIXTURE, Tape
+from convref.conformance.generate import Axes, chunk_cases
+from convref.conformance.operands import operands
+from convref.conformance.strategies import FAR, LARGE_ELEMENTS, cases
+from convref.dispatch import load
+from convref.ops import OPS
+
+# Pairs and triples of classes that the draws of seed 0 have at least, by op and number of draws.
+FEW = {"conv": (1_000, 8_500, 197_000), "resize": (600, 7_000, 127_000)}
+MANY = {"conv": (0, 0)}
+UNREACHABLE = set()
+
+
+@cache
+def few(op):
+    """Return the first cases of a campaign of `op`."""
+    return chunk_cases(Axes(ops=(op,), size=FEW[op][0], large=True), 0)
+
+
+@pytest.mark.parametrize("op", FEW)
+def test_pairs_and_triples_do_not_become_fewer(op):
+    _, pairs, triples = FEW[op]
+    found = coverage(op, few(op))
+    assert found.sets[1][0] >= pairs, str(found)
+    assert found.sets[2][0] >= triples, str(found)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="a minute per op, nightly profile"
+)
+@pytest.mark.parametrize("op", MANY)
+def test_a_minute_of_draws_has_every_class(op):
+    pairs, triples = MANY[op]
+    found = drawn(op, 20_000)
+    assert set(found.missed) <= UNREACHABLE, str(found)
+    assert found.sets[1][0] >= pairs, str(found)
+    assert found.sets[2][0] >= triples, str(found)
+
+
+FACTS = {
+    "all sizes 1": lambda p: {p.n, p.c, p.k, *p.input, *p.filter, *p.stride} == {1},
+    "one tap, stride 2": lambda p: {*p.filter} == {1} and {*p.stride} == {2} and p.rank > 1,
+    "groups of images of 1": lambda p: p.groups > 1 and {*p.input} == {1},
+    "one input, many outputs": lambda p: {*p.input} == {1} and p.k > 64,
+    "many images": lambda p: p.n >= 32,
+    "a wide row": lambda p: p.input[-1] > 1024,
+    "a filter of 8": lambda p: 8 in p.filter,
+    "a stride of 8": lambda p: 8 in p.stride,
+    "a dilation of 6": lambda p: 6 in p.dilation,
+    "a layer of ResNet": lambda p: {*p.filter, *p.stride} == {3, 2} and {*p.padding} == {(1, 1)},
+}
+
+
+def test_what_networks_and_the_smallest_cases_have_is_drawn():
+    problems = [case.call.conv for case in few("conv")]
+    met = {fact: sum(map(has, problems)) for fact, has in FACTS.items()}
+    assert min(met.values()) >= 3, met
+    assert met["all sizes 1"] > 30
+
+
+def test_every_ratio_of_a_resize_is_drawn():
+    problems = [case.call.problem for case in few("resize")]
+    pairs = {pair for p in problems for pair in zip(p.input, p.output)}
+    assert len({(i, o) for i, o in pairs if o > 1 and 2 * o < i}) > 40
+    assert len({(i, o) for i, o in pairs if i < o and o % i}) > 40
+
+
+def built(count, wanted):
+    """Return `count` cases of kinds of draw whose base is wanted, of each op in turn."""
+    generator, found = np.random.Generator(np.random.Philox(key=1)), []
+    strategies = [cases([op], large=True) for op in OPS]
+    while len(found) < count:
+        strategy = strategies[len(found) % len(strategies)]
+        tape = Tape(generator.bytes(strategy.size), large=True)
+        if tape.base == wanted:
+            found.append(strategy.build(tape))
+    return found
+
+
+def test_large_examples_have_a_share_of_the_time():
+    generator = np.random.Generator(np.random.Philox(key=0))
+    kinds = Counter(Tape(generator.bytes(2), large=True).base for _ in range(20_000))
+    cost = {kind.base: kind.cost for kind in (*MIXTURE, *LARGE)}
+    share = kinds["large"] * cost["large"] / sum(n * cost[base] for base, n in kinds.items())
+    assert 0.1 < share < 0.2
+    assert 0.003 < kinds["large"] / kinds.total() < 0.01
+    assert {Tape(generator.bytes(2)).base for _ in range(1_000)} == {"wild", "minimal", "usual"}
+
+
+def test_large_examples_exceed_a_tile_and_keep_their_limit():
+    sizes = []
+    for case in built(2 * len(OPS), "large"):
+        problem = case.call.problem
+        shapes = [prod(problem.shape(role)) for role in (*case.call.roles, *case.call.wanted)]
+        assert problem.n * problem.c <= LARGE_ELEMENTS, case
+        sizes.append(max(shapes))
+    assert sum(size > 65_536 for size in sizes) > 0.6 * len(sizes)
+    assert max(sizes) > 100_000
+
+
+def test_operands_are_stored_far_apart_in_little_memory():
+    lengths = []
+    for case in built(len(OPS), "far"):
+        given = [array for array in operands(case) if array is not None and array.size]
+        reach = [sum((n - 1) * s for n, s in zip(a.shape, a.strides)) // a.itemsize for a in given]
+        lengths.append(max(reach, default=0))
+        assert examine(case, load("numpy")).verdict in ("pass", "unsupported"), case
+    assert sum(length >= FAR for length in lengths) > 0.7 * len(lengths)
+
+
+def test_elements_stored_far_apart_have_the_values_and_poison_behind_them():
+    (near,), (far,) = (
+        operands(parse(f"relu.fprop:n2c1_i3{m}")) for m in ("", ":mem=x.step800000000n")
+    )
+    assert np.array_equal(near, far)
+    behind = np.lib.stride_tricks.as_strided(far[0, 0], (6,), far.strides[-1:])
+    assert np.isnan(behind[3:]).all()
