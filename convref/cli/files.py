@@ -59,7 +59,7 @@ def report_draws(
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
 ) -> None:
     """Print which classes of sizes, types, ... the cases of a check have, in pairs and triples."""
-    from ..conformance.coverage import HEADER, drawn
+    from ..conformance.report.coverage import HEADER, drawn
 
     print(HEADER)
     for op in ops_of(tuple(ops)):

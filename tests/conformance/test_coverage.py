@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from convref.case import parse
-from convref.conformance.coverage import coverage, drawn
 from convref.conformance.examine import examine
 from convref.conformance.families.tape import LARGE, MIXTURE, Tape
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
+from convref.conformance.report.coverage import coverage, drawn
 from convref.conformance.strategies import FAR, LARGE_ELEMENTS, cases
 from convref.dispatch import load
 from convref.ops import OPS

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..case import FILLS, Case, Spec, axis_letters, channels_last
-from ..ops import FAMILY, OPS, SIGNATURE, Problem, passes
-from .generate import Axes, chunk_cases
-from .operands import SPARSE
-from .strategies import DTYPES
+from ...case import FILLS, Case, Spec, axis_letters, channels_last
+from ...ops import FAMILY, OPS, SIGNATURE, Problem, passes
+from ..generate import Axes, chunk_cases
+from ..operands import SPARSE
+from ..strategies import DTYPES
 
 # The least number of each class; the last one has no end.
 SIZES = (0, 1, 2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 129, 1_025, 65_536)
