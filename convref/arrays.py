@@ -218,6 +218,14 @@ def zeros_like(array: Any) -> Any:
     return np.zeros_like(array) if kind else array
 
 
+def joined(arrays: Sequence[Any], axis: int) -> Any:
+    """Return arrays of one kind, one after another along an axis."""
+    kind = kind_of(arrays[0])
+    if kind == "torch":
+        return sys.modules["torch"].cat(arrays, axis)
+    return (sys.modules["jax"].numpy if kind == "jax" else np).concatenate(arrays, axis)
+
+
 def like(array: Any, template: Any) -> Any:
     """Return `array` as the kind of array that `template` is, on its device."""
     if kind_of(template) == "torch":

@@ -296,6 +296,8 @@ EXAMPLES = {
         "pixel_shuffle.double_backward:n0c4_i2x2",
     ),
     "torch-resize-uint8-column": ("resize.fprop:n1c5_i3x1_o2x1:dt=u8",),
+    "torch-resize-uint8-order": ("resize.fprop:n1c1_i9x1_o5x2:dt=u8:mem=x.cwnh:fill=wide",),
+    "torch-resize-scale-uint8": ("resize.fprop:n1c1_i4x1_o4x2:mode=cubic:scale=1.2x4:dt=u8",),
     "torch-resize-antialias-column": ("resize.fprop:n1c1_i3x1_o2x1:aa=1:xo=1",),
     "torch-resize-antialias-corners": (
         "resize.fprop:n1c1_i5x5_o3x3:coord=align_corners:aa=1:xo=1",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from ..ops import integer, integers
+from ..arrays import facts, joined, zeros_like
+from ..errors import invalid
+from ..ops import SIGNATURE, integer, integers
 from .arguments import flag, windows
-from .definition import Fields, Image, define
+from .definition import Definition, Fields, Image, define
 from .passes import functions
 
 
@@ -61,7 +64,38 @@ grid_sample.derivatives(
 )
 
 
-@define()
+class OnBoxes(Definition):
+    """The definition of an op on boxes, which may also be listed by image."""
+
+    def compute(self, pass_: str, arrays: tuple[Any, ...], *given: Any, **named: Any) -> Any:
+        """Return the results of a pass, by role."""
+        roles = SIGNATURE[self.op, pass_].operands
+        listed = {"boxes": partial(_numbered, f"{self.op}.{pass_}")}
+        arrays = tuple(listed.get(role, _same)(array) for role, array in zip(roles, arrays))
+        return super().compute(pass_, arrays, *given, **named)
+
+
+def _same(array: Any) -> Any:
+    return array
+
+
+def _numbered(where: str, boxes: Any) -> Any:
+    """Return boxes (K, 5) with the number of their image, from an array (L, 4) for each image."""
+    if not isinstance(boxes, (list, tuple)):
+        return boxes
+    found = [facts(where, f"boxes[{number}]", each) for number, each in enumerate(boxes)]
+    for number, fact in enumerate(found):
+        if len(fact.shape) != 2 or fact.shape[1] != 4:
+            raise invalid(where, f"boxes[{number}] has shape {fact.shape}, needs (L, 4)")
+        if fact._replace(shape=(), strides=()) != found[0]._replace(shape=(), strides=()):
+            raise invalid(where, f"boxes[{number}] needs the kind, dtype and device of boxes[0]")
+    if not found:
+        raise invalid(where, "boxes is empty, needs an array (L, 4) for each image")
+    lead = ((zeros_like(each[:, :1]) + number, each) for number, each in enumerate(boxes))
+    return joined([joined(pair, 1) for pair in lead], 0)
+
+
+@define(kind=OnBoxes)
 def roi_align(
     input: Image,
     boxes: Any,
@@ -75,8 +109,9 @@ def roi_align(
     Parameters
     ----------
     input : (N, C, H, W) array
-    boxes : (K, 5) array
-        Of each box, the number of its image and the corners x1, y1, x2, y2; not differentiated.
+    boxes : (K, 5) array or list of (L, 4) array
+        Of each box, the number of its image and the corners x1, y1, x2, y2; or the corners alone,
+        in an array for each image. Not differentiated.
     output_size : int or pair of int
         Bins per box on each axis.
     spatial_scale : float
@@ -93,6 +128,8 @@ def roi_align(
 
     >>> image, boxes = np.array([[[[0., 8., 16., 24.]]]]), np.array([[0., 0., 0., 2., 0.]])
     >>> roi_align(image, boxes, (1, 2), sampling_ratio=1)
+    array([[[[ 4., 12.]]]])
+    >>> roi_align(image, [boxes[:, 1:]], (1, 2), sampling_ratio=1)
     array([[[[ 4., 12.]]]])
     """
     sampling_ratio = max(0, integer(input.where, "sampling_ratio", sampling_ratio))

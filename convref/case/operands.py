@@ -22,43 +22,33 @@ from ..ops import (
 from .call import Call
 from .spec import Spec, axis_letters
 
-# The name of each role in the public functions and in messages.
+# The name of each base role in the public functions and in messages, where it has another.
 ARGUMENT = {
     "x": "input",
     "w": "weight",
     "b": "bias",
-    "dy": "grad_output",
+    "y": "output",
     "cols": "input",
-    "indices": "indices",
-    "target": "target",
     "p": "target",
     "b32": "bias",
     "zero": "weight_zero_point",
-    "mean": "mean",
-    "rstd": "rstd",
     "rmean": "running_mean",
     "rvar": "running_var",
-    "x_dot": "input tangent",
-    "w_dot": "weight tangent",
-    "b_dot": "bias tangent",
-    "p_dot": "target tangent",
-    "ddx": "grad_grad_input",
-    "ddw": "grad_grad_weight",
-    "ddb": "grad_grad_bias",
-    "ddp": "grad_grad_target",
-    "ddgrid": "grad_grad_grid",
-    "grid_dot": "grid tangent",
     "mod": "mask",
-    "ddoffset": "grad_grad_offset",
-    "offset_dot": "offset tangent",
-    "ddmod": "grad_grad_mask",
-    "mod_dot": "mask tangent",
 }
 
 
 def argument(role: str) -> str:
-    """Return the name of a role in messages."""
-    return ARGUMENT.get(role, role)
+    """Return the name of a role in messages.
+
+    >>> argument("dy"), argument("ddw"), argument("grid_dot")
+    ('grad_output', 'grad_grad_weight', 'grid tangent')
+    """
+    base = BASE_ROLE.get(role, role)
+    name = ARGUMENT.get(base, base)
+    if role.endswith("_dot"):
+        return f"{name} tangent"
+    return "grad_" * (len(role) - len(base)) + name  # a d for each
 
 
 def check_operand(call: Call, role: str, fact: Facts | None, like: Facts | None = None) -> None:
@@ -113,13 +103,13 @@ def check_positions(call: Call, role: str, array: Any) -> None:
     valid = call.problem.positions(role)
     if valid is None or array is None or call.specs[0].device != "cpu" or not has_values(array):
         return
-    count, other = valid
-    values = to_numpy(array)[:, 0] if role == "boxes" else to_numpy(array)
+    count, other, thing, column = valid
+    values = to_numpy(array) if column is None else to_numpy(array)[:, column]
     if values.size and not (values.min() >= 0 and values.max() < count):
         wrong = values[~((values >= 0) & (values < count)) & (values != other)]
         if wrong.size:
-            thing = {"target": "a class", "boxes": "an image"}.get(role, "a position")
-            needs = f"needs {thing} from 0 to {count - 1}" + (f" or {other}" if other else "")
+            needs = f"needs {thing} from 0 to {count - 1}"
+            needs += "" if other is None else f" or {other}"
             what = f"{argument(role)} holds {wrong[0]}, {needs}"
             raise invalid(call.where, what, call)
 

@@ -81,6 +81,15 @@ class Field(NamedTuple):
             raise invalid(where, f"{name} is {shorten(repr(value))}, needs a bool") from None
 
 
+class Positions(NamedTuple):
+    """The positions that an operand may hold: 0 to `count` - 1, or `other`."""
+
+    count: int
+    other: int | None = None
+    thing: str = "a position"  # what they are, in messages
+    column: int | None = None  # the one that holds them, where only one does
+
+
 # The parts of a problem whose output may have any size.
 INPUT_AND_OUTPUT = {"i": Field("input", "extents"), "o": Field("output", "extents")}
 # Why an op that takes roots or exponentials has no numbers of these types.
@@ -261,12 +270,9 @@ class Problem:
         flag = {"w": "weight", "b": "bias"}.get(BASE_ROLE[role], "")
         return bool(getattr(self, flag, True))
 
-    def positions(self, role: str) -> tuple[int, int | None] | None:
-        """Return (count, other) where an operand holds positions: 0 to count - 1, or `other`.
-
-        Those of boxes are in the first column.
-        """
-        return (prod(self.input), -1) if role == "indices" else None
+    def positions(self, role: str) -> Positions | None:
+        """Return the positions that an operand may hold; None where it holds other numbers."""
+        return Positions(prod(self.input), -1) if role == "indices" else None
 
     def tangents(self, pass_: str) -> str:
         """Return the primals that may, each on its own, carry a tangent or cotangent in `pass_`."""

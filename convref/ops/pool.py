@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
-from .base import INPUT_AND_OUTPUT, Field, Problem
+from .base import INPUT_AND_OUTPUT, Field, Positions, Problem
 from .sizes import Sizes
 from .spec import SMOOTH, OpSpec, Pass, Terms, linear
 from .window import WindowProblem
@@ -278,8 +278,8 @@ class UnpoolProblem(Problem):
         shapes = super()._shapes
         return {**shapes, "indices": shapes["x"]}
 
-    def positions(self, role: str) -> tuple[int, int] | None:
-        return (prod(self.output), -1) if role == "indices" else None
+    def positions(self, role: str) -> Positions | None:
+        return Positions(prod(self.output), -1) if role == "indices" else None
 
 
 def _picks(source: str, by: str) -> Terms:

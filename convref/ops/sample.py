@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from ..errors import invalid
-from .base import BASE_ROLE, INPUT_AND_OUTPUT, Field, Problem
+from .base import BASE_ROLE, INPUT_AND_OUTPUT, Field, Positions, Problem
 from .sizes import SPATIAL, Sizes
 from .spec import OpSpec, Pass, formula
 from .window import WindowProblem
@@ -171,8 +171,8 @@ class RoiAlignProblem(SampledProblem):
     def letters(self, role: str) -> str:
         return {"boxes": "rl", "y": "rchw"}.get(BASE_ROLE[role], "nchw")
 
-    def positions(self, role: str) -> tuple[int, int | None] | None:
-        return (self.n, None) if role == "boxes" else None
+    def positions(self, role: str) -> Positions | None:
+        return Positions(self.n, thing="an image", column=0) if role == "boxes" else None
 
     def products(self, role: str) -> int:
         return 12  # of one weight; the oracle adds those of the sums, as boxes decide their length

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ..errors import invalid
 from .activation import POINTWISE, ActivationProblem
-from .base import BASE_ROLE, Field
+from .base import BASE_ROLE, Field, Positions
 from .sizes import SPATIAL, Sizes
 from .spec import SMOOTH, OpSpec, Pass, Terms, formula, smooth
 
@@ -137,8 +137,8 @@ class NllLossProblem(LossProblem):
 
     ignore_index: int = -100
 
-    def positions(self, role: str) -> tuple[int, int] | None:
-        return (self.c, self.ignore_index) if role == "target" else None
+    def positions(self, role: str) -> Positions | None:
+        return Positions(self.c, self.ignore_index, "a class") if role == "target" else None
 
 
 @dataclass(frozen=True, kw_only=True)

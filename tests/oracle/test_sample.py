@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
+from numpy.testing import assert_array_equal
 
 import convref
 from convref.case import Call, Spec, parse
@@ -113,6 +114,39 @@ BINS = {  # of the box from 0 to 2, or to 6, or from -4 to 0 on the row 0, 8, 16
 def test_bins_worked_by_hand(rule, low, high):
     (y,) = run(BOX.format(rule).rstrip(":"), [0, 8, 16, 24], [0, low, 0, high, 0])
     assert y.ravel().tolist() == BINS[rule, low, high]
+
+
+def test_boxes_may_be_listed_by_image():
+    x = np.arange(2 * 20.0).reshape(2, 1, 4, 5)
+    boxes = np.array([[0, 0, 0, 2, 3], [0, 1, 1, 4, 2], [1, 0, 1, 3, 3.0]])
+    listed, settings = [boxes[:2, 1:], boxes[2:, 1:]], (2, 1.0, 2)
+    y = convref.roi_align(x, boxes, *settings)
+    assert_array_equal(convref.roi_align(x, (boxes[:0, 1:], boxes[2:, 1:]), *settings), y[2:])
+    for name, lead in (("roi_align", (x,)), ("roi_align_backward", (y, x))):
+        want, got = (getattr(convref, name)(*lead, b, *settings) for b in (boxes, listed))
+        assert_array_equal(got, want, strict=True)
+        assert convref.case_of(name, *lead, listed, *settings).call.problem.boxes == 3
+    _, got = convref.roi_align_jvp((x,), (2 * x,), listed, *settings)
+    assert_array_equal(got, 2 * y)
+    for wrong, text in (
+        ([], "boxes is empty, needs an array (L, 4) for each image"),
+        ([boxes], "boxes[0] has shape (3, 5), needs (L, 4)"),
+        ([boxes[:, 1:], [[0, 0, 1, 1]]], "boxes[1] is a list, needs a NumPy array"),
+        ([boxes[:, 1:], boxes[:, 1:].astype("f4")], "boxes[1] needs the kind, dtype and device of"),
+        ([boxes[:, 1:]] * 3, "boxes holds 2.0, needs an image from 0 to 1"),
+    ):
+        with pytest.raises(ConvrefError) as caught:
+            convref.roi_align(x, wrong, *settings)
+        assert text in str(caught.value)
+
+
+def test_listed_boxes_stay_in_their_library():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x, box = torch.arange(20.0).reshape(1, 1, 4, 5).requires_grad_(), torch.tensor([[0, 0, 2, 3.0]])
+    y = convref.roi_align(x, [box], 2)
+    y.sum().backward()
+    assert y.dtype == torch.float32
+    assert x.grad.sum().item() == 4  # the weights of a bin add up to 1
 
 
 def test_roi_align_is_onnxs():

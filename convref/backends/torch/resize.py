@@ -48,18 +48,18 @@ def _ignores_scale(call: Call) -> bool:
     problem: Any = call.problem
     rows = zip(problem.scale, problem.input, problem.output)
     given = {out / size for scale, size, out in rows if scale != out / size}
-    return not given.isdisjoint(_ignored(problem, call.pass_ == "backward"))
+    return not given.isdisjoint(_ignored(call, problem, call.pass_ == "backward"))
 
 
-def _ignored(problem: Any, backward: bool) -> tuple[int, ...]:
+def _ignored(call: Call, problem: Any, backward: bool) -> tuple[int, ...]:
     """Return the ratios of sizes that kernels take for the scale of an axis."""
     if problem.mode == "nearest":  # nearest-exact has half_pixel; forward of rank 1 one kernel
         always = problem.coord == "half_pixel" or (problem.rank == 1 and not backward)
         return () if always else (1, 2)
     if problem.antialias:
         return () if backward else (1,)
-    if problem.mode == "cubic" and not (backward and problem.input == problem.output):
-        return ()
+    if problem.mode == "cubic" and call.dtype != "u8":
+        return (1,) if backward and problem.input == problem.output else ()
     return (1,)
 
 
