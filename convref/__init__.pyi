@@ -4,6 +4,9 @@
 from collections.abc import Sequence
 from typing import Any, Literal, SupportsIndex, TypeAlias, TypeVar, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from . import api as api
 from . import ops as ops
 from .api.testing import assert_close as assert_close
@@ -426,6 +429,13 @@ def conv3d_jvp(
     weight_layout: str | None = None, math: _Math = "ieee", flip: bool = False,
     backend: str = "auto"
 ) -> tuple[_T, _T]: ...
+@overload
+def conv_integer(
+    input: NDArray[Any], weight: _Array, input_zero_point: int = 0,
+    weight_zero_point: int | _Array = 0, stride: _Ints = 1, padding: _Padding = 0,
+    dilation: _Ints = 1, groups: int = 1, *, backend: str = "auto"
+) -> NDArray[np.int32]: ...
+@overload
 def conv_integer(
     input: AnyArray[_T], weight: _Array, input_zero_point: int = 0,
     weight_zero_point: int | _Array = 0, stride: _Ints = 1, padding: _Padding = 0,

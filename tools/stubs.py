@@ -75,6 +75,7 @@ MODE = {  # of the argument `mode`, by the start of a function's name
     "pixel": literal("CRD", "DCR"),
     "grid": literal(*TAPS),
 }
+OWN_DTYPE = {"conv_integer": "np.int32"}  # results whose dtype is not that of an operand
 UNTYPED = ("Any", "str", "str | None")  # annotations of arguments that TYPES replaces
 SETTINGS = {*TYPES, "dtype", "device", "mode", "weight_layout", "backend", "size_average", "reduce"}
 FLAGS = ("return_indices", "return_statistics")
@@ -83,6 +84,9 @@ MODULES = {
     "convref": """\
 from collections.abc import Sequence
 from typing import Any, Literal, SupportsIndex, TypeAlias, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from . import api as api
 from . import ops as ops
@@ -177,6 +181,9 @@ def function_text(name: str, function: Any) -> str:
     kept = next((n for n in ("grad_output", "input") if n in arrays), (arrays or [""])[0])
     typed = [p.replace(annotation=annotation(name, p, kept)) for p in typed]
     returns = re.sub(r"\bAny\b", "_T", form.return_annotation)
+    if name in OWN_DTYPE:
+        numpy = [p.replace(annotation="NDArray[Any]") if p.name == kept else p for p in typed]
+        return overloads(name, (numpy, f"NDArray[{OWN_DTYPE[name]}]"), (typed, returns))
     flag = next((p for p in typed if p.name in FLAGS), None)
     if flag is not None:
         one, _, several = returns.partition(" | ")

@@ -103,12 +103,12 @@ def check_positions(call: Call, role: str, array: Any) -> None:
     valid = call.problem.positions(role)
     if valid is None or array is None or call.specs[0].device != "cpu" or not has_values(array):
         return
-    count, other, thing, column = valid
+    total, other, thing, column = valid
     values = to_numpy(array) if column is None else to_numpy(array)[:, column]
-    if values.size and not (values.min() >= 0 and values.max() < count):
-        wrong = values[~((values >= 0) & (values < count)) & (values != other)]
+    if values.size and not (values.min() >= 0 and values.max() < total):
+        wrong = values[~((values >= 0) & (values < total)) & (values != other)]
         if wrong.size:
-            needs = f"needs {thing} from 0 to {count - 1}"
+            needs = f"needs {thing} from 0 to {total - 1}"
             needs += "" if other is None else f" or {other}"
             what = f"{argument(role)} holds {wrong[0]}, {needs}"
             raise invalid(call.where, what, call)

@@ -82,9 +82,9 @@ class Field(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """The positions that an operand may hold: 0 to `count` - 1, or `other`."""
+    """The positions that an operand may hold: 0 to `total` - 1, or `other`."""
 
-    count: int
+    total: int
     other: int | None = None
     thing: str = "a position"  # what they are, in messages
     column: int | None = None  # the one that holds them, where only one does

@@ -69,6 +69,8 @@ def court() -> str:
 
 
 assert_type(convref.group_norm(image, 1), NDArray[np.float32]).sum()
+whole = np.ones((1, 1, 4), np.uint8)
+assert_type(convref.conv_integer(whole, whole), NDArray[np.int32]).sum()
 
 
 def wrong() -> None:
