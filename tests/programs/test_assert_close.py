@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -21,22 +23,51 @@ def within(op_number, op, pairs, found):
     for result, pair in zip(op.results, (found,) if hasattr(found, "value") else found):
         if pair is None or not result.dtype.is_floating_point:
             continue
-        seen = store(pair, result.dtype, Numerics())
-        far = ~((result.double() - seen.value).abs() <= torch.as_tensor(seen.slack))
+        seen = store(pair, result.dtype, op.numerics)
+        slack = torch.as_tensor(seen.slack)
+        far = ~(((result.double() - seen.value).abs() <= slack) | slack.isinf())
         far &= ~((result == seen.value) | (result.isnan() & seen.value.isnan()))
         assert not far.any(), f"{op_number} {op.name}: {result[far][0]} for {seen.value[far][0]}"
     return found
 
 
-@pytest.mark.parametrize("name", samples.PROGRAMS)
-def test_each_operation_of_pytorch_is_within_its_bound(name):
-    for dtype in DTYPES:
-        for kind in ("normal", "integers"):
-            args = samples.arguments(name, dtype, kind=kind)
-            trace = Trace(Numerics(), change=within)
-            trace.run(samples.PROGRAMS[name][0], args, {})
-            assert trace.count
-            assert assert_close(samples.PROGRAMS[name][0](*args), samples.PROGRAMS[name][0], args)
+def numerics(dtype):
+    """Return PyTorch's arithmetic: its 16-bit convolutions round the sum of each tap."""
+    return Numerics(stages=9 if dtype.itemsize == 2 else 0)
+
+
+def check(name, dtype, kind, seed=0):
+    """Judge PyTorch's own run of a program, and each operation of it; return the report."""
+    f = samples.PROGRAMS[name][0]
+    args = samples.arguments(name, dtype, seed, kind)
+    trace = Trace(numerics(dtype), change=within)
+    trace.run(f, args, {})
+    assert trace.count
+    report = judged(Program(f, args, {}, numerics(dtype)), f(*args))
+    assert report.verdict.kind != "wrong", f"{name} {dtype} {kind} {seed}\n{report}"
+    return report
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [(torch.float32, "normal"), (torch.float32, "integers"), (torch.bfloat16, "normal")],
+)
+def test_each_operation_of_pytorch_is_within_its_bound(dtype, kind):
+    for name in samples.PROGRAMS:
+        report = check(name, dtype, kind)
+        if dtype == torch.float32 and kind == "normal":
+            assert report.verdict.kind == "pass", f"{name}\n{report}"
+            assert all(v.undecided == 0 for v in report.verdicts.values()), f"{name}\n{report}"
+
+
+@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="nightly")
+def test_each_operation_of_pytorch_is_within_its_bound_on_many_data():
+    """Counts: 33 programs, 4 dtypes, 2 kinds, 60 seeds."""
+    for seed in range(60):
+        for name in samples.PROGRAMS:
+            for dtype in DTYPES:
+                for kind in ("normal", "integers"):
+                    check(name, dtype, kind, seed)
 
 
 def split(x, w, parts):

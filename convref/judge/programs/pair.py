@@ -96,6 +96,8 @@ class Op:
         Whether its own roundings count; False to find what other operations contribute.
     results : tuple of tensor
         What the reference computed, for the shapes and dtypes.
+    numbers : torch.dtype, optional
+        That to which Python numbers are rounded; by default `dtype`.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Op:
     numerics: Numerics
     rounds: bool = True
     results: tuple[Tensor, ...] = ()
+    numbers: Any = None
 
     @property
     def held(self) -> Any:
@@ -111,16 +114,18 @@ class Op:
 
     def of(self, dtype: Any) -> "Op":
         """Return the same operation with an intermediate result of another dtype."""
-        return replace(self, dtype=dtype)
+        return replace(self, dtype=dtype, numbers=self.numbers or self.dtype)
 
     def pair(self, number: Any) -> Pair:
-        """Return an operand as a pair; a Python number may be rounded to the accumulator."""
+        """Return an operand as a pair; a Python number may be rounded to the dtype."""
         if isinstance(number, Pair):
             return number
         value = torch.tensor(float(number), dtype=torch.float64)
-        if bool(is_stored(value, self.held)):
+        dtype = self.numbers or self.dtype
+        if not dtype.is_floating_point or bool(is_stored(value, dtype)):
             return Pair(value)
-        return Pair(value, value.abs() * torch.finfo(self.held).eps)
+        info = torch.finfo(dtype)
+        return Pair(value, (value.abs() + info.smallest_normal) * info.eps)
 
     def gamma(self, n: Any, products: bool = False) -> Tensor:
         """Return the relative error of n roundings in the accumulator, and those of the value."""
@@ -141,12 +146,14 @@ class Op:
         n: Any = 1,
         exact: Any = False,
         products: float = 0.0,
+        stages: int = 0,
     ) -> Pair:
         """Return the pair of a result that is rounded n times relative to `size`.
 
         `error` is what the errors of the operands cause. `exact` marks results that are not rounded
         in any order of evaluation, if they are numbers of the dtype. `products` is the largest
-        operand of a matrix product, to which the declared arithmetic applies.
+        operand of a matrix product, to which the declared arithmetic applies. `stages` is how often
+        intermediate results are rounded to the dtype, in correct implementations of this function.
         """
         stored = self.dtype in (torch.float32, torch.float64)
         if not self.rounds:
@@ -156,6 +163,11 @@ class Op:
         own = self.gamma(n, products > 0) * size + n * (self._smallest * max(1.0, products))
         if products and self.numerics.cut and self.held == torch.float32:
             own = own + (self.numerics.cut * size + n * (TF32_ETA * max(1.0, products)))
+        if not stored and (stages or self.numerics.stages):
+            stages = max(stages, self.numerics.stages)
+            info = torch.finfo(self.dtype)
+            own = own + grown(torch.tensor(float(stages)), info.eps / 2) * (size + own)
+            own = own + stages * info.smallest_normal * info.eps
         if exact is not False:
             certain = torch.as_tensor(exact) & torch.as_tensor(error == 0)
             own = torch.where(certain & is_stored(value, self.held), 0.0, own)

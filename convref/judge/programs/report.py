@@ -15,6 +15,8 @@ from .pair import Pair, Tensor, store
 from .trace import Trace
 
 _OTHERS = (
+    Numerics(stages=1),
+    Numerics(stages=9),
     Numerics("mma32"),
     Numerics(tf32x3=True),
     Numerics(tf32=True),
@@ -108,8 +110,9 @@ class Report:
 
 
 def _call(numerics: Numerics) -> str:
-    flags = [name for name in ("tf32", "tf32x3") if getattr(numerics, name)]
-    return f"Numerics({', '.join([repr(numerics.model), *(f'{f}=True' for f in flags)])})"
+    flags = {name: getattr(numerics, name) for name in ("tf32", "tf32x3", "stages")}
+    text = "".join(f", {name}={value}" for name, value in flags.items() if value)
+    return f"Numerics({numerics.model!r}{text})"
 
 
 def _line(name: str, verdict: Verdict) -> str:

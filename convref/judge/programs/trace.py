@@ -21,6 +21,8 @@ _LIKE = {_aten.ones_like, _aten.zeros_like, _aten.full_like}
 _LIKE |= {_aten.new_zeros, _aten.new_ones, _aten.new_full}
 _UNWRITTEN = {_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided}
 _UNWRITTEN |= {_aten.new_empty_strided, _aten.empty_permuted}
+# Operations that write running statistics, arguments 3 and 4, though their schema does not say so.
+_UPDATES = {_aten.native_batch_norm}
 _PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "out")
 _DECOMPOSITIONS = {**decomposition_table, **core_aten_decompositions()}
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -79,6 +81,9 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         """Evaluate one operation."""
         kwargs = kwargs or {}
         packet = _functional(func)
+        if packet not in RULES and func.has_kernel_for_dispatch_key(_COMPOSITE):
+            with self:
+                return func.decompose(*args, **kwargs)
         if func.is_view or packet in _VIEWS:
             return func(*args, **kwargs)
         operands = [a for a in tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
@@ -101,7 +106,9 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         settings = {key: value for key, value in kwargs.items() if key not in _PLACEMENT}
         pairs, named = tree_map(self._read, (tuple(args), settings))
-        for target in written:
+        hidden = [t for t in args[3:5] if t is not None] if packet in _UPDATES else []
+        hidden = hidden if args[5:6] == (True,) else []
+        for target in (*written, *hidden):
             self._expect(target)
         out = func(*args, **kwargs)
         results = tuple(out) if isinstance(out, (tuple, list)) else (out,)
@@ -113,9 +120,12 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         if self._change is not None:
             found = self._change(self.count, op, pairs, found)
         self.count += 1
-        for tensor, pair in zip(results, (found,) if _is_pair(found) else found):
+        pairs = (found,) if _is_pair(found) else tuple(found)
+        for tensor, pair in zip(results, pairs):
             if pair is not None:
                 self._keep(tensor, pair, bool(written))
+        for tensor, pair in zip(hidden, pairs[len(results) :]):
+            self._keep(tensor, pair, True)
         return out
 
     def _read(self, operand: Any) -> Any:
@@ -153,8 +163,6 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         name = func._overloadname
         same = getattr(packet, name, None) if in_place else func
         found = _DECOMPOSITIONS.get(same)
-        if found is None and same is not None and same.has_kernel_for_dispatch_key(_COMPOSITE):
-            found = same.decompose
         if func.namespace == "prims":
             raise _UnknownPrimitive
         if found is None or (written and not in_place):

@@ -4,7 +4,30 @@ A rule takes an `Op` and the operands, tensors as `Pair`, and returns a `Pair` f
 docs/programs.md proves them. A family of operations is a file.
 """
 
-from . import arithmetic, moves, pointwise, products
+from . import (
+    arithmetic,
+    attention,
+    choices,
+    moves,
+    norms,
+    pointwise,
+    pools,
+    products,
+    reductions,
+    softmax,
+)
 from .table import RULES
 
-__all__ = ["RULES", "arithmetic", "moves", "pointwise", "products"]
+__all__ = [
+    "RULES",
+    "arithmetic",
+    "attention",
+    "choices",
+    "moves",
+    "norms",
+    "pointwise",
+    "pools",
+    "products",
+    "reductions",
+    "softmax",
+]

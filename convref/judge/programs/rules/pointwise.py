@@ -1,12 +1,14 @@
-"""Functions of one element, and choices between elements."""
+"""Functions of one element."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
-from ..pair import Op, Pair, Tensor, gap, is_stored
+from ..pair import Op, Pair, Tensor, gap, times
+from .arithmetic import mul
 from .table import RULES, aten, rule
 
 POINTWISE = 16  # roundings of a function of one element, as docs/judge.md counts them
@@ -60,7 +62,41 @@ def _log(t: Tensor) -> Tensor:
     return t.log().abs() + 0.25
 
 
-_FUNCTIONS = {
+def _silu(t: Tensor) -> Tensor:
+    return t.abs() * _sigmoid(t)
+
+
+def _mish(t: Tensor) -> Tensor:
+    return aten.mish(t).abs() * (2 + (-t).relu())
+
+
+def _softplus(t: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    z = beta * t
+    return aten.softplus(t, beta, threshold).abs() + z.sigmoid() * z.abs() / abs(beta)
+
+
+def _elu(t: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
+    z = (t * input_scale).clamp(max=0.0)
+    below = abs(alpha) * (z.exp() * (1 + z.abs()) + torch.expm1(z).abs())
+    return abs(scale) * torch.where(t > 0, t.abs(), below)
+
+
+def _gelu(t: Tensor, approximate: str = "none") -> Tensor:
+    x = t.abs()
+    if approximate == "tanh":
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+        s = (2 * inner).sigmoid()
+        return x * (s + 4 * s * (1 - s) * inner)
+    density = torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    return x * ((1 + torch.erf(x / math.sqrt(2))) / 2 + x * density)
+
+
+def _hardsigmoid(t: Tensor) -> Tensor:
+    return torch.where(t.abs() < 3, t.abs() / 6 + 0.5, aten.hardsigmoid(t))
+
+
+# By name: the function, what its roundings are relative to, and where it turns.
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "exp": (torch.exp, _exp),
     "exp2": (torch.exp2, lambda t: t.exp2() * (1 + t.abs())),
     "expm1": (torch.expm1, lambda t: t.expm1().abs() + t.exp() * t.abs()),
@@ -72,57 +108,63 @@ _FUNCTIONS = {
     "tanh": (torch.tanh,),
     "erf": (torch.erf,),
     "erfc": (torch.erfc, lambda t: t.erfc() * (1 + t.square())),
-    "sin": (torch.sin, lambda t: t.abs().clamp(max=1.0)),
-    "cos": (torch.cos, torch.ones_like),
     "atan": (torch.atan,),
+    "asinh": (torch.asinh,),
     "sinh": (torch.sinh, lambda t: t.sinh().abs() * (1 + t.abs())),
     "cosh": (torch.cosh, lambda t: t.cosh() * (1 + t.abs()), 0.0),
     "abs": (torch.abs, torch.zeros_like, 0.0),
+    "gelu": (aten.gelu, _gelu, -0.7517915246935645, -0.7524614220710162),
+    "silu": (aten.silu, _silu, -1.2784645427610738),
+    "mish": (aten.mish, _mish, -1.1924312145106397),
+    "softplus": (aten.softplus, _softplus),
+    "elu": (aten.elu, _elu, 0.0),
+    "hardswish": (aten.hardswish, None, -1.5),
+    "hardsigmoid": (aten.hardsigmoid, _hardsigmoid),
+    "leaky_relu": (aten.leaky_relu, None, 0.0),
+    "softshrink": (aten.softshrink, lambda t, limit=0.5: t.abs()),
+    "hardshrink": (aten.hardshrink, torch.zeros_like),
+    **{name: (getattr(torch, name), torch.zeros_like) for name in ("sign", "sgn")},
+    **{name: (getattr(torch, name), torch.zeros_like) for name in ("floor", "ceil", "trunc")},
 }
 RULES.update({getattr(aten, name): pointwise(*row) for name, row in _FUNCTIONS.items()})
 for _name, _function in (("sqrt", torch.sqrt), ("rsqrt", torch.rsqrt)):
     RULES[getattr(aten, _name)] = pointwise(_function, n=4)
 
 
-def monotone(f: Function) -> Any:
-    """Return the rule of a choice of elements that grows with each of them, and rounds nothing."""
-
-    def evaluate(op: Op, *operands: Any, **named: Any) -> Pair:
-        pairs = [op.pair(p) if isinstance(p, (Pair, float)) else p for p in operands]
-
-        def at(sign: int) -> Tensor:
-            return f(
-                *(p.wide + sign * p.slack if isinstance(p, Pair) else p for p in pairs), **named
-            )
-
-        value = at(0)
-        if all(p.error is None for p in pairs if isinstance(p, Pair)):
-            return Pair(value)
-        return Pair(value, torch.maximum(gap(at(1), value), gap(at(-1), value)))
-
-    return evaluate
+@rule("round")
+def round_(op: Op, x: Pair, *, decimals: int = 0) -> Pair:
+    return pointwise(torch.round, lambda t, decimals: torch.zeros_like(t))(op, x, decimals=decimals)
 
 
-for _name in ("relu", "maximum", "minimum", "amax", "amin", "cummax", "cummin"):
-    RULES[getattr(aten, _name)] = monotone(getattr(torch, _name))
+@rule("log_sigmoid_forward")
+def log_sigmoid(op: Op, x: Pair) -> tuple[Pair, None]:
+    def size(t: Tensor) -> Tensor:
+        return F.logsigmoid(t).abs() + t.abs() * (-t).sigmoid()
+
+    return pointwise(F.logsigmoid, size)(op, x), None
 
 
-@rule("clamp", "hardtanh", "clamp_min", "clamp_max")
-def clamp(op: Op, x: Pair, low: Any = None, high: Any = None) -> Pair:
-    """Return x within limits, which may be rounded to the dtype."""
-    if op.name.endswith("clamp_max"):
-        low, high = None, low
-    if op.name.endswith("hardtanh"):
-        low, high = -1.0 if low is None else low, 1.0 if high is None else high
-    limits = [p for p in (low, high) if p is not None]
-    found = x
-    if low is not None:
-        found = monotone(torch.maximum)(op, found, op.pair(low))
-    if high is not None:
-        found = monotone(torch.minimum)(op, found, op.pair(high))
-    stored = all(isinstance(p, Pair) or _fits(p, op.dtype) for p in limits)
-    return found._replace(stored=stored)
+@rule("sin", "cos")
+def sin(op: Op, x: Pair) -> Pair:
+    """Return a sine, which moves by at most the error of its argument, and by at most 2."""
+    value = torch.sin(x.wide) if op.name.endswith("sin") else torch.cos(x.wide)
+    error = 0.0 if x.error is None else x.error.clamp(max=2.0)
+    size = x.magnitude.clamp(max=1.0) if op.name.endswith("sin") else torch.ones_like(value)
+    return op.close(value, error, size, POINTWISE)
 
 
-def _fits(number: float, dtype: Any) -> bool:
-    return math.isinf(number) or bool(is_stored(torch.tensor(number, dtype=torch.float64), dtype))
+@rule("pow")
+def pow_(op: Op, x: Any, y: Any) -> Pair:
+    """Return a power: a product if it is a square, else exp(y log x), at its worst corner."""
+    if not isinstance(y, Pair) and y == 2:
+        return mul(op, x, x)
+    whole = not isinstance(y, Pair) and float(y).is_integer()
+    if whole or (not isinstance(y, Pair) and y == 0.5):
+        return pointwise(torch.pow, None, 0.0)(op, x, y)
+    x, y = op.pair(x), op.pair(y)
+    value, error = torch.pow(x.wide, y.wide), 0.0
+    if x.error is not None or y.error is not None:
+        ends = [(x.wide + i * x.slack, y.wide + j * y.slack) for i in (-1, 1) for j in (-1, 1)]
+        error = torch.stack([gap(torch.pow(*end), value) for end in ends]).amax(0)
+    size = times(1 + (y.magnitude * x.wide.abs().log()).abs(), value.abs() + error)
+    return op.close(value, error, size, 2 * POINTWISE)

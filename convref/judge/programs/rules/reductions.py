@@ -1,0 +1,37 @@
+"""Products and scans."""
+
+from typing import Any
+
+import torch
+
+from ..pair import Op, Pair, Tensor
+from .products import exact_sums, grain
+from .table import rule
+
+
+@rule("prod", "cumprod")
+def prod(op: Op, x: Pair, *axes: Any, dtype: Any = None) -> Pair:
+    """Return a product of elements, all or so far; it is linear in each of them."""
+    f = getattr(torch, op.name.rpartition(".")[2])
+    value, largest, error = f(x.wide, *axes), f(x.magnitude, *axes), 0.0
+    count = x.value.numel() // max(1, value.numel() if f is torch.prod else 1)
+    if x.error is not None:
+        error = largest - f(x.wide.abs(), *axes)
+        error = error + op.of(torch.float64).gamma(count) * largest
+    step = grain(x)
+    return op.close(
+        value, error, largest, count, exact=step == 1.0 and exact_sums(op, largest, 1.0)
+    )
+
+
+@rule("cumsum")
+def cumsum(op: Op, x: Pair, dim: int, *, dtype: Any = None) -> Pair:
+    """Return sums so far, in any order and grouping."""
+
+    def f(t: Tensor) -> Tensor:
+        return t.cumsum(dim)
+
+    largest, step = f(x.magnitude), grain(x)
+    n = f((x.magnitude != 0).to(torch.float64))
+    exact = exact_sums(op, largest, step) if step else n <= 1
+    return op.close(f(x.wide), 0.0 if x.error is None else f(x.error), largest, n, exact)
