@@ -74,7 +74,9 @@ def check(
         Words,
         typer.Argument(help="Names or package.module:object; by default all that can be imported."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Seconds per backend, shrinking included.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds per backend; shrinking takes at most half more.")
+    ] = 60.0,
     examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many cases.")] = None,
     op: Annotated[
         Words, typer.Option(help="Ops or families, such as relu,pool; by default conv.")
@@ -120,7 +122,7 @@ def check(
         _shard(shard),
         log,
         lines(replay) if replay else (),
-        Limits(limit, int(memory * 2**30)),
+        Limits(min(limit, max(1.0, seconds / 4)), int(memory * 2**30)),
         shrink,
         retest=retest_known,
     )

@@ -19,13 +19,13 @@ from ..backends import PLAIN
 from ..errors import invalid, shorten
 from ..knownbugs import Region
 from .causes import Failure, root_causes
-from .engine import Engine, Limits, Tally, available_jobs
+from .engine import PATIENCE, Engine, Limits, Tally, available_jobs
 from .examine import HARMLESS, Finding
 from .generate import Axes, arm_of
 from .log import MALFORMED, Log, Part, add_report, read_log
 from .worker import Report, Task
 
-SHRINKING = 1 / 3  # of `seconds`, kept for shrinking once a case has failed
+SHRINKING = 1 / 2  # of `seconds`: what shrinking takes after them at most
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Settings:
 
     backend: str  # as `convref.dispatch.load` takes it
     axes: Axes = field(default_factory=Axes)
-    # when to stop drawing; whichever comes first. Without `examples`, `seconds` include shrinking.
+    # when to stop drawing, whichever comes first; without `examples`, shrinking takes at most half
+    # of `seconds` more
     seconds: float | None = None
     examples: int | None = None
     jobs: int = 0  # worker processes; 0 is one per processor
@@ -164,20 +165,21 @@ def _draw(
 
     def stop() -> bool:
         watch(outcome, "")
-        if settings.seconds is None:
-            return False
-        shrinking = SHRINKING if settings.shrinks and settings.examples is None else 0.0
-        share = 1.0 - (shrinking if _failing(outcome.tally) else 0.0)
-        return time.monotonic() - ready > share * settings.seconds
+        return settings.seconds is not None and time.monotonic() - ready > settings.seconds
 
     engine.run(_tasks(settings, engine, tally), receive, stop)
-    engine.settle(receive, lambda: watch(outcome, "waiting for what has begun"))
-    for worker in engine.workers:  # drop tasks that the time limit cut off
-        if worker.task is not None:
-            worker.task = None
-            worker.stop()
-            worker.start()
+    with engine.until(_ends(settings, ready)):
+        engine.settle(receive, lambda: watch(outcome, "waiting for what has begun"))
+    engine.drop()
     return ready
+
+
+def _ends(settings: Settings, ready: float) -> float:
+    """Return when a campaign ends, shrinking included: a hang at the end of the time is found."""
+    if settings.seconds is None or settings.examples is not None:
+        return math.inf
+    hang = PATIENCE * settings.limits.seconds
+    return ready + settings.seconds + max(SHRINKING * settings.seconds, hang)
 
 
 def _failing(tally: Tally) -> bool:
@@ -204,9 +206,7 @@ def _report_failures(
     engine: Engine, outcome: Outcome, log: Log, watch: Watch, ready: float
 ) -> None:
     settings, findings = outcome.settings, outcome.tally.findings
-    rest = math.inf
-    if settings.seconds is not None and settings.examples is None:
-        rest = ready + settings.seconds - time.monotonic()
+    rest = _ends(settings, ready) - time.monotonic()
     note = partial(watch, outcome)
     for failure in root_causes(engine, findings, settings.known, note, settings.axes.laws, rest):
         outcome.failures.append(failure)

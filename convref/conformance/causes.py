@@ -17,7 +17,8 @@ from .examine import HARMLESS, RANK, Finding
 from .shrink import Shrunk, shrink, weight
 from .worker import Report, Task
 
-SHRINK_SECONDS = 30.0  # for one failure
+SHRINK_SECONDS = 30.0  # for one failure, and at most a third of the time that is left
+HANG_SECONDS = 1.0  # of a smaller case, or four times the slowest example
 TOTAL_SECONDS = 150.0  # for all: later ones are reported as they were found
 PER_KIND = 3  # failures of one verdict, pass and result that are shrunk
 RETRIED = 50  # findings of an arm that are run again without it
@@ -57,6 +58,7 @@ def root_causes(
         if finding.verdict not in HARMLESS:
             kinds.setdefault(_kind(finding), []).append(finding)
     ends = time.monotonic() + min(TOTAL_SECONDS, seconds)
+    engine.ends = ends
     merged: dict[tuple[str, ...], Failure] = {}
     for turn, kind, finding, seen in _turns(kinds):
         late = time.monotonic() > ends
@@ -185,7 +187,9 @@ def _shrunk(
     A smaller case in the region of a known bug fails for that reason, and does not count. A case
     that depends on earlier calls runs in a new process.
     """
-    ends = min(ends, time.monotonic() + SHRINK_SECONDS)
+    now = time.monotonic()
+    ends = now + min(SHRINK_SECONDS, (ends - now) / 3)
+    hang = max(HANG_SECONDS, 4 * engine.longest) if finding.verdict == "hang" else math.inf
     arm = engine.arm(finding.arm)
     facts = engine.fingerprints.get(arm.name, engine.fingerprint)
     shown = {finding.line: finding}
@@ -200,9 +204,11 @@ def _shrunk(
         found = {f.line: f for f in tried}
         shown.update(found)
         same = [at in found and found[at].verdict == finding.verdict for at in lines]
-        return [bad if run else None for bad, run in zip(same, new)]
+        late = time.monotonic() > ends  # some may not have run
+        return [bad if run and (bad or not late) else None for bad, run in zip(same, new)]
 
-    shrunk = shrink(parse(finding.line), fails)
+    with engine.until(ends, hang):
+        shrunk = shrink(parse(finding.line), fails)
     last = shown.get(str(shrunk.case), finding)
     return shrunk, next(_without_arm(engine, [last], laws))
 

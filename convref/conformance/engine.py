@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -29,7 +30,9 @@ except ImportError as error:
 POLL_SECONDS = 0.1
 FORK_SAFE = ("numpy", "loops", "torch")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-PATIENCE = 4  # time limits for a process that got less than half of a processor
+# Shares of a processor. A process that gets less than BUSY may be one of many on a busy machine,
+# and is given PATIENCE time limits; one that gets less than IDLE waits for something.
+BUSY, IDLE, PATIENCE = 0.5, 0.02, 2
 START_SECONDS = 120.0  # importing a framework on a busy machine
 
 
@@ -102,6 +105,7 @@ class Worker:
         self.next = 0
         self.used = False  # whether the process has been given a task
         self.running, self.since, self.spent = -1, time.monotonic(), 0.0
+        self.longest = 0.0  # seconds of an example that ended by itself
         self.start()
 
     def start(self) -> None:
@@ -144,11 +148,13 @@ class Worker:
         """Return why the process must end now, or an empty text."""
         index = self.wal.read()[0]
         if index != self.running:
+            ended = time.monotonic() - self.since if self.running >= 0 else 0.0
+            self.longest = max(self.longest, ended)
             self.running, self.since, self.spent = index, time.monotonic(), self._processor_time()
         elapsed = time.monotonic() - self.since
         if self.task is not None and self.running >= 0 and elapsed > limits.seconds:
-            busy = self._processor_time() - self.spent > limits.seconds / 2
-            if busy or elapsed > PATIENCE * limits.seconds:
+            used = (self._processor_time() - self.spent) / limits.seconds
+            if not IDLE < used < BUSY or elapsed > PATIENCE * limits.seconds:
                 return f"no answer in {limits.seconds:g} s"
         if not self.ready and elapsed > START_SECONDS:
             return f"backend did not load in {START_SECONDS:g} s"
@@ -189,6 +195,7 @@ class Engine:
     ) -> None:
         self.name = name
         self.limits = limits or Limits()
+        self.ends = math.inf  # when `run` ends what still runs
         self.fingerprint: dict[str, str] = {}
         self.fingerprints: dict[str, dict[str, str]] = {}
         self.arms: tuple[Arm, ...] = ()
@@ -232,6 +239,9 @@ class Engine:
         """Run every task; `receive` gets each report, crashes and hangs included."""
         idle = True
         while not stop():
+            if time.monotonic() > self.ends:
+                self.drop()
+                return
             for worker in self.workers:
                 if worker.ready and worker.task is None and (task := next(tasks, None)) is not None:
                     worker.give(task)
@@ -246,8 +256,34 @@ class Engine:
         """Wait until each worker has reported its current task, so that a hang is still found."""
         begun = [(w, w.task.start, w.task.skip) for w in self.workers if w.ready and w.task]
         while any(w.task and (w.task.start, w.task.skip) == (i, skip) for w, i, skip in begun):
+            if time.monotonic() > self.ends:
+                return
             watch()
             self._listen(receive)
+
+    def drop(self) -> None:
+        """Start a new process for each task that is not done; the task is forgotten."""
+        for worker in self.workers:
+            if worker.task is not None:
+                worker.task = None
+                worker.stop()
+                worker.start()
+
+    @contextlib.contextmanager
+    def until(self, ends: float, seconds: float = math.inf) -> Iterator[None]:
+        """Within the block, end what runs after `ends`, and examples that take `seconds`."""
+        kept = self.ends, self.limits
+        self.ends = min(ends, self.ends)
+        self.limits = replace(self.limits, seconds=min(seconds, self.limits.seconds))
+        try:
+            yield
+        finally:
+            self.ends, self.limits = kept
+
+    @property
+    def longest(self) -> float:
+        """Return the seconds of the slowest example that has ended by itself."""
+        return max(worker.longest for worker in self.workers)
 
     def _listen(self, receive: Callable[[Task, Report], None]) -> None:
         """Wait a moment for the workers, take their reports, and end those that exceed a limit."""

@@ -1,6 +1,7 @@
 """The engine outlives every backend, and loses no finding."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -12,14 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from convref import ConvrefError
+from convref import ConvrefError, conformance
 from convref.backends.numpy import NumpyBackend
 from convref.case import parse
-from convref.conformance import campaign
+from convref.conformance import campaign, causes
 from convref.conformance.campaign import Settings
 from convref.conformance.causes import root_causes, run_lines
 from convref.conformance.engine import Engine, Limits
-from convref.conformance.examine import examine
+from convref.conformance.examine import Finding, examine
 from convref.conformance.generate import Axes
 from convref.conformance.log import Log, read_log
 from convref.conformance.worker import WriteAhead
@@ -98,8 +99,8 @@ def test_results_in_memory_that_a_second_run_overwrites_are_reported(hostile):
 
 
 def test_a_hang_at_the_end_of_the_time_is_found(hostile):
-    settings = Settings(f"{hostile}:stuck", Axes(), 0.5, jobs=1, limits=Limits(1.0), shrinks=False)
-    outcome = campaign.run(settings)
+    settings = Settings(f"{hostile}:stuck", Axes(size=5), 0.5, 5, 1, limits=Limits(1.0))
+    outcome = campaign.run(replace(settings, shrinks=False))
     assert [f.verdict for f in outcome.tally.findings] == ["hang"]
     assert not outcome.good
 
@@ -337,18 +338,59 @@ def test_findings_without_time_to_shrink_are_reported_unshrunk(hostile, monkeypa
 
 
 @pytest.mark.usefixtures("hostile")
-@pytest.mark.parametrize(("name", "ends"), [("hostile:strided", 20), ("numpy", 30)])
-def test_seconds_include_the_time_to_shrink(monkeypatch, name, ends):
+@pytest.mark.parametrize("name", ["hostile:strided", "numpy"])
+def test_cases_are_drawn_for_all_seconds(monkeypatch, name):
     """By a clock that goes on a second for each example."""
     outcomes, rest = [], []
     clock = SimpleNamespace(monotonic=lambda: sum(o.tally.examples for o in outcomes[:1]))
     monkeypatch.setattr(campaign, "time", clock)
     monkeypatch.setattr(campaign, "root_causes", lambda *a: rest.append(a[-1]) or ())
     axes = Axes(seed=3, passes=("fprop",), dtypes=("f32",), size=10)
-    settings = Settings(name, axes, seconds=30.0, jobs=1)
+    settings = Settings(name, axes, seconds=30.0, jobs=1, limits=Limits(5.0))
     examples = campaign.run(settings, lambda o, note: outcomes.append(o)).tally.examples
-    assert ends < examples <= ends + 10
-    assert rest == [30.0 - examples]
+    assert 30 < examples <= 40
+    assert rest == [45.0 - examples]
+
+
+@pytest.mark.parametrize("name", ["stuck", "hang", "strided"])
+def test_shrinking_takes_at_most_half_of_the_seconds_more(hostile, monkeypatch, name):
+    """By a clock that goes on each time it is read, and is 0 when the workers are ready."""
+    clock = SimpleNamespace(now=0.0)
+
+    def monotonic():
+        clock.now += 0.01
+        return clock.now
+
+    def start(engine):
+        started(engine)
+        clock.now = 0.0
+
+    clock.monotonic, started = monotonic, Engine.start
+    for module in (campaign, causes, conformance.engine):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(conformance.engine, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(conformance.engine, "START_SECONDS", math.inf)
+    monkeypatch.setattr(Engine, "start", start)
+    lines = tuple(LINES * 3)
+    settings = Settings(f"{hostile}:{name}", seconds=10.0, jobs=2, lines=lines, limits=Limits(2.5))
+    outcome = campaign.run(settings)
+    assert clock.now < 10.0 * 1.5 + 1.0
+    assert outcome.failures
+
+
+def test_a_hang_is_shrunk_with_a_shorter_limit(monkeypatch):
+    seen = []
+
+    def run_lines(engine, lines, *_, **__):
+        seen.extend([engine.limits.seconds] * bool(lines))
+        return [Finding(line, "hang") for line in lines if 3 in parse(line).call.conv.stride]
+
+    monkeypatch.setattr(causes, "run_lines", run_lines)
+    with Engine("numpy") as engine:
+        (failure,) = root_causes(engine, [Finding(BAD, "hang")])
+        assert engine.limits == Limits()
+    assert failure.line == "conv.fprop:n1c1k1_i1_f1_s3:fill=ones"
+    assert set(seen) == {causes.HANG_SECONDS}
 
 
 def test_arms_can_be_chosen(hostile, tmp_path):
