@@ -1,0 +1,158 @@
+"""Render docs/bugs-found.md from docs/bugs/*.toml, or run the programs of the page.
+
+Usage: python tools/bugs.py [--check | --run [ID or LIBRARY ...]]. Each program is run by this
+interpreter, in a process that cannot import convref; with --run, anything but "confirmed" or "not
+installed" is an exit status of 1.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "bugs"
+PAGE = FOLDER.with_name("bugs-found.md")
+SEVERITIES = {  # worst first: heading and one sentence
+    "crash": ("Crashes and hangs", "The process ends, or the call never returns."),
+    "silent": ("Silently wrong results", "Finite data, no error, and numbers or shapes that are not the result."),
+    "precision": ("Few correct digits", "The formula loses digits, underflows or overflows where the result does not."),
+    "error": ("Errors on valid calls", "The call is valid, and the same library computes it in another form."),
+    "convention": (
+        "Conventions and limits",
+        "Not bugs: results for NaN and infinity, definitions that differ from the court's, and empty cases. They are "
+        "listed since the court reports them until their regions are known.",
+    ),
+}  # fmt: skip
+ATTEMPTS = 5  # of a program whose result depends on the contents of memory
+SECONDS = 60
+WITHOUT_CONVREF = "import sys; sys.modules['convref'] = None\n"
+
+Bug = dict[str, Any]
+
+
+def load() -> list[Bug]:
+    """Return every bug, each with the name, module and version of its library."""
+    found = []
+    for path in sorted(FOLDER.glob("*.toml")):
+        library = tomllib.loads(path.read_text("utf-8"))
+        common = {key: library[key] for key in ("name", "module", "version")}
+        for bug in library["bug"]:
+            start = library.get("start", "") if bug.get("starts", True) else ""
+            program = start.lstrip("\n") + bug["program"].lstrip("\n")
+            bug = {"regions": [bug["id"]], "lines": [], "link": "", "text": "", **common, **bug}
+            found.append({**bug, "program": program, "file": path.stem})
+    return found
+
+
+def outcome(program: str, environment: dict[str, str] | None = None) -> str:
+    """Return the last line that a program prints, its exception, its signal, or "hang"."""
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | (environment or {})
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_CONVREF + program]
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return "hang"
+    if done.returncode < 0:
+        return signal.Signals(-done.returncode).name
+    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
+    if done.returncode:  # a message may have several lines, of which the first has the type
+        lines = [line for line in lines if line[:1].isalpha() and "Error" in line] or lines
+    return lines[-1] if lines else ""
+
+
+def state(bug: Bug) -> str:
+    """Return "confirmed", "not installed", or what the program gives instead."""
+    if find_spec(bug["module"]) is None:
+        return "not installed"
+    got = ""
+    for _ in range(ATTEMPTS):
+        got = outcome(bug["program"], bug.get("environment"))
+        if got != bug["expected"] and (bug.get("varies") or got.startswith(bug["actual"])):
+            return "confirmed"
+        if got != bug["expected"]:
+            break
+    return f"gives {got!r}"
+
+
+def page(bugs: list[Bug]) -> str:
+    """Return the page."""
+    counts = Counter((bug["file"], bug["severity"]) for bug in bugs)
+    libraries = {bug["file"]: bug for bug in bugs}
+    real = [bug for bug in bugs if bug["severity"] != "convention"]
+    new = sum(not bug["link"] for bug in real)
+    rows = [
+        f"| {libraries[file]['name']} | {libraries[file]['version']} | "
+        + " | ".join(str(counts[file, severity] or "") for severity in SEVERITIES)
+        + " |"
+        for file in libraries
+    ]
+    names = " | ".join(heading.lower() for heading, _ in SEVERITIES.values())
+    parts = [
+        HEAD.format(real=len(real), new=new).strip(),
+        f"| library | version | {names} |\n| --- | --- |{' --- |' * len(SEVERITIES)}\n" + "\n".join(rows),
+    ]
+    for severity, (heading, meaning) in SEVERITIES.items():
+        parts += [f"## {heading}", meaning]
+        parts += [_entry(bug) for bug in bugs if bug["severity"] == severity]
+    return "<!-- made by tools/bugs.py from docs/bugs -->\n" + "\n\n".join(parts) + "\n"
+
+
+HEAD = """
+# Bugs found
+
+The court found {real} bugs in released libraries; of {new} of them no upstream report was found. Each has a program without convref,
+which prints the *actual* result in place of the *expected* one. `python tools/bugs.py --run torch` runs the programs of a
+library, and the nightly tests those of the libraries that are installed. The lines are of the court: `convref run LINE --backend
+NAME`; for libraries without a backend in convref, [examples](examples.md#a-library-of-your-own) in `docs/examples`.
+Identifiers are those of `convref/known_bugs.txt`; `convref check NAME --retest-known` reports which are fixed.
+
+All were seen on an x86-64 CPU with AVX-512 and AVX-512 BF16, without AMX. Where an entry names an instruction set, the bug was
+not seen on a machine with AVX2 alone, or was not tried there.
+"""
+
+
+def _entry(bug: Bug) -> str:
+    links = ", ".join(
+        f"[{link.split('/')[-3]}#{link.split('/')[-1]}]({link})" for link in bug["link"].split()
+    )
+    where = ", ".join(
+        filter(None, (f"{bug['name']} {bug['version']}", bug.get("isa"), bug.get("flags")))
+    )
+    upstream = f"Upstream: {links}." if links else "No upstream report was found."
+    if bug["severity"] == "convention" and not links:
+        upstream = ""
+    text = bug["text"].strip()
+    lines = ", ".join(f"`{line}`" for line in bug["lines"])
+    ids = "" if bug["regions"] in ([bug["id"]], []) else f" ({', '.join(bug['regions'])})"
+    told = " ".join(filter(None, (f"{where}{ids}.", upstream, text)))
+    program = bug["program"].strip()
+    results = f"Expected `{bug['expected']}`; actual `{bug['actual']}`."
+    body = [f"### {bug['id']}: {bug['title']}", told, *([lines] if lines else [])]
+    return "\n\n".join([*body, f"```text\n{program}\n```", results])
+
+
+def main(words: list[str]) -> int:
+    """Write or check the page, or run programs."""
+    bugs = load()
+    if "--run" in words:
+        wanted = [word for word in words if word != "--run"]
+        chosen = [b for b in bugs if not wanted or b["id"] in wanted or b["file"] in wanted]
+        states = []
+        for bug in chosen:
+            states.append(state(bug))
+            print(f"{bug['severity']:<11}{bug['id']}: {states[-1]}", flush=True)
+        print(dict(Counter(s.partition(" ")[0] for s in states)))
+        return int(any(s not in ("confirmed", "not installed") for s in states))
+    if "--check" in words:
+        return int(PAGE.read_text("utf-8") != page(bugs))
+    PAGE.write_text(page(bugs), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
