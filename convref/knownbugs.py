@@ -13,7 +13,8 @@ the region if all of them hold. Nothing is evaluated.
                             per group
     n c k g t mode red ...  any field with one value, by its key in the line; "" or 0 where an op
                             does not have it
-    i s d f o op lo hi ...  one number per axis, written any.s, all.s, w.s, h.s or d.s
+    i s d f o op lo hi ...  one number per axis, written any.s, all.s, w.s, h.s or d.s; room is how
+                            far the image, without padding, is larger than the dilated filter
     want.dx given.b_dot     whether a result is requested, or an operand is present: 0 or 1
     order.x expand.x        text: axes from outermost to innermost or "plain"; axes of stride 0
     step.x off.x            numbers: the largest step, the offset; any.x is any operand
@@ -98,23 +99,30 @@ def _size(key: str, call: Call, a: int) -> int:
 
 def _geometry(name: str, call: Call, a: int) -> int:
     """Return a property of a sliding window; 0 where an op has none."""
-    return getattr(call.problem.axes[a], name, 0)
+    axes = call.problem.axes  # none where an op slides no window
+    return getattr(axes[a], name, 0) if axes else 0
+
+
+def _output(call: Call, a: int) -> int:
+    sizes = getattr(call.problem, "output", call.problem.input)  # an activation keeps its size
+    return int(sizes[a])
 
 
 def _ratio(call: Call, a: int) -> int:
-    whole, rest = divmod(call.problem.output[a], max(1, call.problem.input[a]))
+    whole, rest = divmod(_output(call, a), max(1, call.problem.input[a]))
     return 0 if rest else whole
 
 
 def _rescaled(call: Call, a: int) -> int:
     scale = call.problem.line_value("scale")
-    return int(bool(scale) and scale[a] != call.problem.output[a] / call.problem.input[a])
+    return int(bool(scale) and scale[a] != _output(call, a) / call.problem.input[a])
 
 
 _AXIS: dict[str, Callable[[Call, int], Any]] = {
     **{name: partial(_size, name) for name in _SIZES},
     **{name: partial(_geometry, name) for name in _GEOMETRY},
-    "o": lambda call, a: call.problem.output[a],
+    "o": _output,
+    "room": lambda call, a: call.problem.input[a] - _geometry("span", call, a),
     # how many outputs an input has, 0 if not a whole number; and whether a scale says otherwise
     "ratio": _ratio,
     "rescaled": _rescaled,
@@ -160,14 +168,14 @@ class Region:
         moving = [term for term in self.terms if term not in plain]
         return not moving or any(
             all(term.holds(_AXIS[term.field](call, a)) for term in moving)
-            for a in range(len(call.problem.axes))
+            for a in range(call.problem.rank)
         )
 
 
 def _holds(term: Term, item: Call | Case, call: Call, facts: Facts | None) -> bool:
     if term.scope not in _SCOPES:
         return any(map(term.holds, _values(term, item, call, facts)))
-    axes, letters = range(len(call.problem.axes)), _LETTERS[3 - call.problem.rank :]
+    axes, letters = range(call.problem.rank), _LETTERS[3 - call.problem.rank :]
     found = [a for a in axes if term.scope in ("all", letters[a])]
     return bool(found) and all(term.holds(_AXIS[term.field](call, a)) for a in found)
 

@@ -168,6 +168,13 @@ def test_a_malformed_file_names_its_line(text, part):
     assert len(said) < 300
 
 
+def test_a_term_on_any_axis_is_evaluated_for_every_op():
+    lines = ("batch_norm.wgrad:n1c2_i1x2", "relu.fprop:n1c1_i1x1", "resize.fprop:n1c1_i4_o4")
+    for name in ("i", "o", "f", "lo", "room", "ratio", "rescaled", "empty_taps"):
+        found = [refusals(f"any.{name} = 1 | .")(parse(line).call) for line in lines]
+        assert name != "i" or found == [".", ".", None]
+
+
 def test_raw_bugs_are_known_to_the_court_alone():
     """convref's own rules are applied before torch, so users never meet bugs of raw ATen alone."""
     case = parse("conv.fprop:n1c0k1_i3_f1")
@@ -212,14 +219,16 @@ EXAMPLES = {
         "conv.dgrad:n1c1k1_i1x1x1_f3x2x3_p1x0x0:t=1:dt=bf16:mem=w.idhwo:fill=ones",
     ),
     "torch-group-norm-mask": ("group_norm.bgrad:n1c1_i2x1:mem=x.nhwc:fill=ones",),
-    "torch-batch-norm-grad-order": ("batch_norm.wgrad:n2c2_i1x2:mem=dy.hnwc",),
+    "torch-batch-norm-order-x": ("batch_norm_eval.dgrad:n1c2_i1x2:mem=x.nwch:seed=2",),
+    "torch-batch-norm-order-dy": ("batch_norm.wgrad:n2c2_i1x2:mem=dy.hnwc",),
+    "torch-batch-norm-order-xn": ("batch_norm_eval.dgrad:n1c2_i2x2:mem=x.hwnc:seed=2",),
+    "torch-batch-norm-order-dyn": ("batch_norm.wgrad:n1c2_i2x2:mem=dy.hwnc",),
     "torch-instance-norm-grad-order": ("instance_norm.bgrad:n1c2_i1x2:mem=dy.nhwc:seed=2",),
     "torch-group-norm-jvp-order": ("group_norm.jvp:n1c2_i1x2:mem=x.nhwc:fill=ones",),
     "torch-batch-norm-f16-second": (
         "batch_norm.double_backward:n1c2_i2:dt=f16:mask=100:fill=impulse",
         "instance_norm.double_backward:n1c2_i2:dt=f16:mask=100:fill=impulse",
     ),
-    "torch-frozen-norm-order": ("batch_norm_eval.dgrad:n1c2_i1x2:mem=x.nwch:seed=2",),
     "torch-frozen-norm-mean": ("batch_norm_eval.wgrad:n1c2_i1:mem=rmean.step3c",),
     "torch-frozen-norm-variance": ("batch_norm_eval.dgrad:n1c2_i1:mem=rvar.step3c:fill=ones",),
     "torch-gelu-infinity": (
@@ -265,6 +274,7 @@ EXAMPLES = {
     ),
     "torch-unpool-order": ("max_unpool.double_backward:n1c2_i2x2_o2x2:mem=indices.hcwn:fill=ones",),
     "torch-nll-loss-order": ("nll_loss.backward:n1c1_i2x2:mem=x.whcn:fill=ones",),
+    "torch-avg-pool3d-padding": ("avg_pool.jvp:n1c1_i1x1x1_f1x1x2_p0x0x1:fill=ones",),
     "torch-lp-pool-ceil": ("lp_pool.jvp:n1c1_i1_f2_s2:ceil=1:fill=ones",),
     "torch-lp-pool-at-0": (
         "lp_pool.jvp:n1c1_i2_f1:fill=impulse",
@@ -397,6 +407,7 @@ EXAMPLES = {
     ),
     "onnxruntime-resize-kept-scale": (
         "resize.fprop:n1c1_i4x2_o4x1:mode=cubic:aa=1:xo=1:scale=1.2x0.5",
+        "resize.fprop:n1c1_i4x2_o4x2:scale=1.2x1",
     ),
 }
 NATIVE = {"torch-wgrad-order-native": "convref.backends.torch:without_onednn"}

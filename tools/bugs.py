@@ -6,11 +6,13 @@ installed" is an exit status of 1.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tomllib
 from collections import Counter
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,17 +21,26 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "bugs"
 PAGE = FOLDER.with_name("bugs-found.md")
 SEVERITIES = {  # worst first: heading and one sentence
     "crash": ("Crashes and hangs", "The process ends, or the call never returns."),
-    "silent": ("Silently wrong results", "Finite data, no error, and numbers or shapes that are not the result."),
-    "precision": ("Few correct digits", "The formula loses digits, underflows or overflows where the result does not."),
-    "error": ("Errors on valid calls", "The call is valid, and the same library computes it in another form."),
+    "silent": (
+        "Silently wrong results",
+        "Finite data, no error, and numbers or shapes that are not the result.",
+    ),
+    "precision": (
+        "Few correct digits",
+        "The formula loses digits, underflows or overflows where the result does not.",
+    ),
+    "error": (
+        "Errors on valid calls",
+        "The call is valid, and the same library computes it in another form.",
+    ),
     "convention": (
         "Conventions and limits",
-        "Not bugs: results for NaN and infinity, definitions that differ from the court's, and empty cases. They are "
-        "listed since the court reports them until their regions are known.",
+        "Not bugs: results for NaN and infinity, definitions that differ from the court's, empty "
+        "cases. They are listed since the court reports them until their regions are known.",
     ),
-}  # fmt: skip
+}
 ATTEMPTS = 5  # of a program whose result depends on the contents of memory
-SECONDS = 60
+SECONDS = 300  # an import of a framework on a busy machine
 WITHOUT_CONVREF = "import sys; sys.modules['convref'] = None\n"
 
 Bug = dict[str, Any]
@@ -41,6 +52,7 @@ def load() -> list[Bug]:
     for path in sorted(FOLDER.glob("*.toml")):
         library = tomllib.loads(path.read_text("utf-8"))
         common = {key: library[key] for key in ("name", "module", "version")}
+        common["packages"] = library.get("packages", [])
         for bug in library["bug"]:
             start = library.get("start", "") if bug.get("starts", True) else ""
             program = start.lstrip("\n") + bug["program"].lstrip("\n")
@@ -49,12 +61,15 @@ def load() -> list[Bug]:
     return found
 
 
-def outcome(program: str, environment: dict[str, str] | None = None) -> str:
+def outcome(bug: Bug) -> str:
     """Return the last line that a program prints, its exception, its signal, or "hang"."""
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | (environment or {})
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    if bug["module"] == "tinygrad" and not shutil.which("clang"):
+        env["DEV"] = "PYTHON"  # its CPU device compiles with clang
+    program, seconds = bug["program"], bug.get("seconds", SECONDS)
     command = [sys.executable, "-W", "ignore", "-c", WITHOUT_CONVREF + program]
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         return "hang"
     if done.returncode < 0:
@@ -66,17 +81,26 @@ def outcome(program: str, environment: dict[str, str] | None = None) -> str:
 
 
 def state(bug: Bug) -> str:
-    """Return "confirmed", "not installed", or what the program gives instead."""
+    """Return "confirmed", "not installed", "another version", or what the program gives instead."""
     if find_spec(bug["module"]) is None:
         return "not installed"
+    if not any(_version(name) == bug["version"] for name in (bug["module"], *bug["packages"])):
+        return "another version"
     got = ""
     for _ in range(ATTEMPTS):
-        got = outcome(bug["program"], bug.get("environment"))
+        got = outcome(bug)
         if got != bug["expected"] and (bug.get("varies") or got.startswith(bug["actual"])):
             return "confirmed"
         if got != bug["expected"]:
             break
     return f"gives {got!r}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package).partition("+")[0]
+    except PackageNotFoundError:
+        return ""
 
 
 def page(bugs: list[Bug]) -> str:
@@ -94,7 +118,8 @@ def page(bugs: list[Bug]) -> str:
     names = " | ".join(heading.lower() for heading, _ in SEVERITIES.values())
     parts = [
         HEAD.format(real=len(real), new=new).strip(),
-        f"| library | version | {names} |\n| --- | --- |{' --- |' * len(SEVERITIES)}\n" + "\n".join(rows),
+        f"| library | version | {names} |\n| --- | --- |{' --- |' * len(SEVERITIES)}\n"
+        + "\n".join(rows),
     ]
     for severity, (heading, meaning) in SEVERITIES.items():
         parts += [f"## {heading}", meaning]
@@ -105,14 +130,16 @@ def page(bugs: list[Bug]) -> str:
 HEAD = """
 # Bugs found
 
-The court found {real} bugs in released libraries; of {new} of them no upstream report was found. Each has a program without convref,
-which prints the *actual* result in place of the *expected* one. `python tools/bugs.py --run torch` runs the programs of a
-library, and the nightly tests those of the libraries that are installed. The lines are of the court: `convref run LINE --backend
-NAME`; for libraries without a backend in convref, [examples](examples.md#a-library-of-your-own) in `docs/examples`.
-Identifiers are those of `convref/known_bugs.txt`; `convref check NAME --retest-known` reports which are fixed.
+The court found {real} bugs in released libraries; of {new} of them no upstream report was found.
+Each has a program without convref, which prints the *actual* result in place of the *expected* one.
+`python tools/bugs.py --run torch` runs the programs of a library, and the nightly tests those of
+the libraries that are installed. The lines are cases of the court: `convref run LINE --backend
+NAME`; for libraries without a backend in convref, in the folder `docs/examples`, with
+[an adapter](examples.md#a-library-of-your-own) such as `tinygrad_backend:backend`. Identifiers are
+those of `convref/known_bugs.txt`; `convref check NAME --retest-known` reports which are fixed.
 
-All were seen on an x86-64 CPU with AVX-512 and AVX-512 BF16, without AMX. Where an entry names an instruction set, the bug was
-not seen on a machine with AVX2 alone, or was not tried there.
+All were seen on an x86-64 CPU with AVX-512 and AVX-512 BF16, without AMX. An entry that names an
+instruction set was not seen, or not tried, on CPUs without it.
 """
 
 
@@ -147,7 +174,7 @@ def main(words: list[str]) -> int:
             states.append(state(bug))
             print(f"{bug['severity']:<11}{bug['id']}: {states[-1]}", flush=True)
         print(dict(Counter(s.partition(" ")[0] for s in states)))
-        return int(any(s not in ("confirmed", "not installed") for s in states))
+        return int(any(s not in ("confirmed", "not installed", "another version") for s in states))
     if "--check" in words:
         return int(PAGE.read_text("utf-8") != page(bugs))
     PAGE.write_text(page(bugs), "utf-8")

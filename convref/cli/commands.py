@@ -105,6 +105,9 @@ def check(
     known_bugs: Annotated[Path | None, typer.Option(help="A file of further known bugs.")] = None,
     html: Annotated[Path | None, typer.Option(help="Folder for an HTML page per backend.")] = None,
     fail: Annotated[bool, typer.Option(help="Exit with status 1 if a case fails.")] = True,
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="Print lines for knownbugs.refusals.")
+    ] = False,
 ) -> None:
     """Compare backends with the reference on generated cases."""
     from ..conformance import campaign
@@ -129,7 +132,7 @@ def check(
     names = _chosen(backends)
     if not (op or replay or laws):
         print(f"checking conv alone; for the other ops: --op {','.join(OTHERS)}")
-    good = _campaigns(settings, names, more if known or retest_known else None, html)
+    good = _campaigns(settings, names, more if known or retest_known else None, html, suggest)
     raise typer.Exit(ExitStatus.FAILED if fail and not good else ExitStatus.DONE)
 
 
@@ -158,11 +161,16 @@ def _axes(seed: int, laws: bool, *chosen: tuple[str, ...]) -> Axes:
 
 
 def _campaigns(
-    settings: Settings, names: list[str], more: tuple[Region, ...] | None, html: Path | None
+    settings: Settings,
+    names: list[str],
+    more: tuple[Region, ...] | None,
+    html: Path | None,
+    suggest: bool,
 ) -> bool:
     """Run a campaign of each backend in the terminal; return whether none found a failure."""
     from ..conformance.engine import preload
     from ..conformance.report import terminal
+    from ..conformance.report.suggest import suggestions
     from .output import console
 
     if html is not None:
@@ -176,6 +184,8 @@ def _campaigns(
         own = replace(settings, backend=name, axes=axes, known=regions)
         outcome = terminal.run(own, console())
         good = good and outcome.good
+        if suggest:
+            print("\n".join(suggestions(outcome.failures)) or "no valid call was rejected twice")
         if html is not None:
             _write_page(outcome, html)
         if outcome.stopped:
@@ -230,6 +240,9 @@ def run(
     laws: Annotated[
         bool, typer.Option("--laws", help="Check laws of convolution, without the oracle.")
     ] = False,
+    invalid: Annotated[
+        str, typer.Option(help="Make an operand invalid, such as 'dy has smaller n'.")
+    ] = "",
 ) -> None:
     """Run one case line in a worker process and judge its results."""
     case = affordable(parse(line))
@@ -243,7 +256,7 @@ def run(
     from ..conformance.engine import Engine, Limits
 
     with Engine(backend, limits=Limits(limit)) as engine:
-        found = run_line(engine, str(case), laws)
+        found = run_line(engine, str(case), laws, invalid)
         made_by = ", ".join(f"{k} {v}" for k, v in engine.fingerprint.items())
     print(f"{case}  on {backend} ({made_by})")
     if found.verdict == "unsupported":

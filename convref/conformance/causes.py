@@ -13,7 +13,7 @@ from ..dtypes import SIXTEEN
 from ..errors import shorten
 from ..knownbugs import Region
 from .engine import Engine
-from .examine import HARMLESS, RANK, Finding
+from .examine import HARMLESS, Finding
 from .shrink import Shrunk, shrink, weight
 from .worker import Report, Task
 
@@ -22,6 +22,25 @@ HANG_SECONDS = 1.0  # of a smaller case, or four times the slowest example
 TOTAL_SECONDS = 150.0  # for all: later ones are reported as they were found
 PER_KIND = 3  # failures of one verdict, pass and result that are shrunk
 RETRIED = 50  # findings of an arm that are run again without it
+
+# The kinds of failures, the most severe first, and what to try next.
+KINDS = {
+    "crash": "run the program in a debugger or with AddressSanitizer: an access is out of bounds, "
+    "or an assertion fails",
+    "wrote-outside": "run the program with AddressSanitizer, and look at the sizes from which the "
+    "kernel computes its last tile",
+    "wrong": "compute the wrong element by hand from the fields that it needs; those fields are "
+    "read in the wrong place, or not at all",
+    "hang": "interrupt the program in a debugger: a loop has a step of 0 or a bound that it passes",
+    "changed-input": "look for an operand that is packed, padded or reduced in place",
+    "nondeterministic": "set one thread, then look for memory that is read before it is written "
+    "and for sums whose order varies",
+    "rounding": "compare the declared accumulator type with the kernel's: a partial sum is stored "
+    "in a narrower type, or numerics() states too much",
+    "rejects-valid": "fix it, or refuse the calls in supports(); --suggest prints the line",
+    "accepts-invalid": "compare each size and type with the other operands before the kernel runs",
+    "non-finite": "decide whether NaN and infinity are supported here; if not, refuse or list them",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,8 @@ class Failure:
     first: str = ""
     arm: str = "plain"
     command: str = ""
+    kind: str = ""  # one of `KINDS`
+    also: tuple[str, ...] = ()  # "PASS DTYPE: LINE" where it was seen too
 
 
 def root_causes(
@@ -47,7 +68,7 @@ def root_causes(
     laws: bool = False,
     seconds: float = math.inf,
 ) -> list[Failure]:
-    """Return the bugs behind some findings, the worst first.
+    """Return the bugs behind some findings, the most severe first.
 
     A smaller case in a `known` region does not count, as it fails for another reason. `watch` is
     called with a note on the failure that is being shrunk; `laws`: the findings are of laws.
@@ -65,33 +86,57 @@ def root_causes(
         if late and turn:
             break
         watch(f"shrinking {shorten(finding.line, 70)}")
-        if late or _has_invalid_input(finding):
-            key, failure = kind, _failure(engine, finding)
+        if late:
+            failure = _failure(engine, finding)
+            alike = (key for key, f in merged.items() if _coarse(f) == _coarse(failure))
+            key = next(alike, kind)
         else:
             found, last = _shrunk(engine, finding, known, laws, ends)
-            key = (*root_cause(finding.verdict, found), last.arm)
+            key = (*root_cause(last, found), last.arm)
             failure = _failure(engine, last, found.needs, found.independent, finding.line)
         if laws:
             failure = replace(failure, command=f"{failure.command} --laws")
-        merged.setdefault(key, failure)
-        merged[key] = replace(merged[key], seen=max(1, merged[key].seen + seen))
-    return sorted(merged.values(), key=lambda f: (-RANK[f.verdict], -f.seen, f.line))
+        merged[key] = _merged(merged.get(key), failure, seen)
+    whole = [replace(failure, seen=max(1, failure.seen)) for failure in merged.values()]
+    return sorted(whole, key=lambda f: (severity(f.kind), -f.seen, f.line))
+
+
+def severity(kind: str) -> int:
+    """Return the place of a kind in `KINDS`; a kind of another version is the last."""
+    return [*KINDS, kind].index(kind)
+
+
+def _merged(held: Failure | None, new: Failure, seen: list[Finding]) -> Failure:
+    """Return the smaller of two failures of one cause; its `also` lists where else it was seen."""
+    pair = [new] if held is None else sorted((held, new), key=lambda f: weight(parse(f.line)))
+    also = dict(where.split(": ", 1) for failure in pair for where in failure.also)
+    for found in (*pair, *seen):
+        also.setdefault(_place(found), found.line)
+    also.pop(_place(pair[0]))
+    count = sum(failure.seen for failure in pair) + len(seen)
+    return replace(pair[0], seen=count, also=tuple(f"{at}: {line}" for at, line in also.items()))
+
+
+def _place(found: Failure | Finding) -> str:
+    call = parse(found.line).call
+    what = found.reason.partition(":")[0] if found.verdict == "accepts-invalid" else ""
+    return " ".join(filter(None, (call.where, call.dtype, what)))
 
 
 Kinds = dict[tuple[str, ...], list[Finding]]
 
 
-def _turns(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, int]]:
+def _turns(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, list[Finding]]]:
     """Yield (turn, kind, finding, findings it represents): one of each kind, the worst first."""
     for alike in kinds.values():
         alike.sort(key=lambda f: (f.arm != "plain", weight(parse(f.line))))
-    order = sorted(kinds, key=lambda kind: -RANK[kind[0]])
+    order = sorted(kinds, key=lambda kind: severity(kind_of(kinds[kind][0])))
     for turn in range(PER_KIND):
         for kind in order:
             alike = kinds[kind]
             chosen = alike[:: max(1, len(alike) // PER_KIND)]
             if turn < len(chosen):
-                yield turn, kind, chosen[turn], 0 if turn else len(alike)
+                yield turn, kind, chosen[turn], [] if turn else alike
 
 
 def _without_arm(engine: Engine, findings: Sequence[Finding], laws: bool) -> Iterator[Finding]:
@@ -116,6 +161,8 @@ def _failure(
         needs = (*needs, f"arm = {arm.name}")
     words = [f"{name}={shlex.quote(value)}" for name, value in arm.environment]
     words += ["convref", "run", f"'{finding.line}'", "--backend", arm.backend or engine.name]
+    if _has_invalid_input(finding):
+        words += ["--invalid", f"'{_what(finding)}'"]
     return Failure(
         finding.line,
         finding.verdict,
@@ -125,7 +172,30 @@ def _failure(
         first=first,
         arm=arm.name,
         command=" ".join(words),
+        kind=kind_of(finding),
     )
+
+
+def kind_of(finding: Finding) -> str:
+    """Return which of `KINDS` a finding is.
+
+    >>> kind_of(Finding("conv.fprop:n1c9k1_i1_f1:fill=normal", "wrong", "proven"))
+    'rounding'
+    """
+    if finding.verdict not in ("wrong", "suspect") or finding.tier == "form":
+        return finding.verdict
+    if parse(finding.line).fill in ("nan", "inf"):
+        return "non-finite"
+    return "rounding" if finding.tier in ("proven", "statistical") else "wrong"
+
+
+def _coarse(failure: Failure) -> tuple[str, ...]:
+    return failure.kind, parse(failure.line).call.op, failure.arm
+
+
+def _what(finding: Finding) -> str:
+    """Return the name of the error in the operands: "dy has smaller n"."""
+    return finding.reason.partition(":")[0]
 
 
 def _has_invalid_input(finding: Finding) -> bool:
@@ -138,10 +208,9 @@ def _kind(finding: Finding) -> tuple[str, ...]:
     case = parse(finding.line)
     how = finding.role
     if _has_invalid_input(finding):
-        role, *_, what = finding.reason.partition(":")[0].split()
-        return finding.verdict, case.call.op, role, "space" if what in "dhw" else what
+        return finding.verdict, case.call.op, _invalid_form(finding)
     if finding.verdict in ("rejects-valid", "crash"):
-        how = "".join(c for c in finding.reason.split(";")[0] if not c.isdigit())[:60]
+        how = _message(finding)
     if finding.verdict == "wrong":
         narrow = case.call.dtype if case.call.dtype in SIXTEEN else ""
         special = case.fill if case.fill in ("nan", "inf", "subnormal") else ""
@@ -149,12 +218,27 @@ def _kind(finding: Finding) -> tuple[str, ...]:
     return finding.verdict, case.call.op, case.call.pass_, how, finding.arm
 
 
-def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
-    """Return the key that merges shrunk failures into one bug: the verdict and the needed features.
+def _message(finding: Finding) -> str:
+    """Return an error without its numbers."""
+    return "".join(c for c in finding.reason.split(";")[0] if not c.isdigit())[:60]
 
-    Sizes are left out, and so are the axis and the operand of a feature.
+
+def _invalid_form(finding: Finding) -> str:
+    """Return what is wrong with the operand: its sizes, its dtype, its axes, its absence."""
+    words = set(_what(finding).split())
+    return "sizes" if words & {"smaller", "larger"} else " ".join(_what(finding).split()[1:])
+
+
+def root_cause(finding: Finding, shrunk: Shrunk) -> tuple[str, ...]:
+    """Return the key that merges shrunk failures into one bug: the kind and the needed features.
+
+    Passes, dtypes and masks are left out, and so are sizes, and the axis and operand of a feature.
     """
-    call, problem = shrunk.case.call, shrunk.case.call.problem
+    call, problem, kind = shrunk.case.call, shrunk.case.call.problem, kind_of(finding)
+    if _has_invalid_input(finding):
+        return finding.verdict, call.op, _invalid_form(finding)
+    if kind in ("rounding", "non-finite"):
+        return kind, call.op
     named = {need.partition(" ")[0].partition("[")[0] for need in shrunk.needs}
     features = named & {"stride", "dilation", "groups", "transposed", "dtype", "fill", "around"}
     features |= {f"{letter}=0" for letter in "nck" if problem.line_value(letter) == 0}
@@ -171,12 +255,10 @@ def root_cause(verdict: str, shrunk: Shrunk) -> tuple[str, ...]:
     for empty in ("k=0", "c=0", "input=0", "n=0"):
         if empty in features:
             return (empty,)
-    if "fill" in features and shrunk.case.fill in ("nan", "inf"):
-        return (verdict, call.dtype, "non-finite")
-    where = (call.pass_, call.dtype) if verdict == "wrong" else ()
     special: tuple[str, ...] = (shrunk.case.fill,) if "fill" in features else ()
     special += shrunk.case.around if "around" in features else ()
-    return (verdict, *where, *special, *sorted(features))
+    where = _message(finding) if kind == "rejects-valid" else call.op
+    return (kind, where, *special, *sorted(features))
 
 
 def _shrunk(
@@ -194,14 +276,15 @@ def _shrunk(
     facts = engine.fingerprints.get(arm.name, engine.fingerprint)
     shown = {finding.line: finding}
     fresh = bool(parse(finding.line).around)
+    invalid = _what(finding) if _has_invalid_input(finding) else ""
 
     def fails(cases: list[Case]) -> list[bool | None]:
         if time.monotonic() > ends:
             return [None] * len(cases)
         new = [not any(region.contains(c, facts) for region in known) for c in cases]
         lines = [str(case) for case in cases]
-        tried = run_lines(engine, [*compress(lines, new)], arm, laws, fresh=fresh)
-        found = {f.line: f for f in tried}
+        ran = run_lines(engine, [*compress(lines, new)], arm, laws, fresh=fresh, invalid=invalid)
+        found = {f.line: f for f in ran}
         shown.update(found)
         same = [at in found and found[at].verdict == finding.verdict for at in lines]
         late = time.monotonic() > ends  # some may not have run
@@ -213,8 +296,11 @@ def _shrunk(
     return shrunk, next(_without_arm(engine, [last], laws))
 
 
-def run_line(engine: Engine, line: str, laws: bool = False) -> Finding:
-    """Return the finding of one line; that of a pass or a refusal has the verdict alone."""
+def run_line(engine: Engine, line: str, laws: bool = False, invalid: str = "") -> Finding:
+    """Return the finding of one line; that of a pass or a refusal has the verdict alone.
+
+    `invalid` is the name of an error that is made in the operands: "dy has smaller n".
+    """
     found = Finding(line, "pass")
 
     def receive(task: Task, report: Report) -> None:
@@ -224,23 +310,28 @@ def run_line(engine: Engine, line: str, laws: bool = False) -> Finding:
         for finding in report.findings:
             found = finding
 
-    engine.run(iter([Task(lines=(line,), laws=laws)]), receive)
+    engine.run(iter([Task(lines=(line,), laws=laws, invalid=invalid)]), receive)
     return found
 
 
 def run_lines(
-    engine: Engine, lines: list[str], arm: Arm = PLAIN, laws: bool = False, fresh: bool = False
+    engine: Engine,
+    lines: list[str],
+    arm: Arm = PLAIN,
+    laws: bool = False,
+    fresh: bool = False,
+    invalid: str = "",
 ) -> list[Finding]:
     """Return the findings of some lines, passes left out, through crashes and hangs.
 
-    If `fresh`, each runs in a new process.
+    If `fresh`, each runs in a new process; `invalid` as in `run_line`.
     """
     lines = [str(parse(line)) for line in lines]  # a malformed one raises here, not in a worker
     findings: list[Finding] = []
     share = 1 if fresh or not lines else -(-len(lines) // len(engine.workers))
     parts = [tuple(lines[i : i + share]) for i in range(0, len(lines), share)]
     engine.run(
-        (Task(lines=part, arm=arm, laws=laws, fresh=fresh) for part in parts),
+        (Task(lines=part, arm=arm, laws=laws, fresh=fresh, invalid=invalid) for part in parts),
         lambda task, report: findings.extend(report.findings),
     )
     return findings

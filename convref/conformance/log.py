@@ -14,7 +14,7 @@ from typing import Any
 
 from ..case import parse
 from ..errors import invalid, shorten
-from .causes import Failure
+from .causes import KINDS, Failure
 from .examine import VERDICTS, Finding
 
 MAX_LOG = 1 << 30  # bytes of one log
@@ -143,7 +143,15 @@ def failure_of(event: dict[str, Any]) -> Failure:
         int(event["seen"]),
         event["first"],
         text_of(event.get("arm", "plain"), 200),
+        kind=_kind(event.get("kind", "")),
+        also=tuple(text_of(where, 4096) for where in event.get("also", ())[:100]),
     )
+
+
+def _kind(name: Any) -> str:
+    if name not in (*KINDS, ""):
+        raise ValueError(f"kind is {name!r}")
+    return str(name)
 
 
 def _check(event: dict[str, Any], *lines: str) -> None:

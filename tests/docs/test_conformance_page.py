@@ -13,17 +13,12 @@ import pytest
 pytest.importorskip("psutil", reason="needs convref[check]")
 
 import convref
-from convref import parse
 from convref.conformance.examine import VERDICTS
 from convref.errors import ExitStatus
-from convref.knownbugs import parse_regions, shipped
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "conformance.md").read_text("utf-8")
 BACKEND = (DOCS / "contributing" / "a-backend.md").read_text("utf-8")
-BUGS = (DOCS / "bugs-found.md").read_text("utf-8")
-THEIRS = parse_regions((DOCS / "examples" / "known_bugs.txt").read_text("utf-8"))
-REGIONS = (*shipped(), *THEIRS)
 BUILD = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n\n'
 
 
@@ -99,22 +94,3 @@ def test_the_test_on_the_page_passes_what_is_right_and_nothing_else(slip):
 def test_every_verdict_is_explained():
     table, _, _ = PAGE.split("| verdict |")[1].partition("\n\n")
     assert dict(re.findall(r"^\| ([a-z][a-z-]+) \| (.+) \|", table, re.MULTILINE)) == VERDICTS
-
-
-LINE = r"`([a-z_]+\.[a-z_]+:[^`]+)`"
-
-
-def test_every_known_bug_is_on_the_page_with_a_line_in_its_region():
-    cases = [parse(line) for line in re.findall(LINE, BUGS)]
-    for region in REGIONS:
-        family = re.sub("-[xwbp]$", "", region.id)
-        assert family in BUGS or any(region.id.startswith(t) for t in ("xla-48713",))
-        if family == region.id:
-            facts = [{"onednn": switch} for switch in ("on", "off")]
-            assert any(region.contains(case, f) for case in cases for f in facts), region.id
-
-
-def test_every_convolution_on_the_page_is_in_a_known_region():
-    for line in re.findall(r"`(conv\.[^`]+)`", BUGS):
-        facts = [{"onednn": switch} for switch in ("on", "off")]
-        assert any(r.contains(parse(line), f) for r in REGIONS for f in facts), line

@@ -10,7 +10,7 @@ from typing import Any
 from ... import __version__, exports
 from ...case import parse
 from ...errors import ConvrefError, UnsupportedError, missing_extra
-from ..causes import Failure
+from ..causes import KINDS, Failure
 from ..examine import HARMLESS, RANK, THREADS, VERDICTS, WITH_THREADS, Finding
 from .picture import error_picture
 from .summary import Summary, count
@@ -115,6 +115,7 @@ def _card(failure: Failure, backend: str, pictures: str) -> dict[str, Any]:
         "failure": failure,
         "pictured": line,
         "snippet": _snippet(failure, backend),
+        "hint": KINDS.get(failure.kind, ""),
         "picture": picture,
         "element": element,
     }

@@ -9,8 +9,8 @@ from typing import Any
 
 from ...errors import invalid
 from ..campaign import Outcome
-from ..causes import Failure
-from ..examine import HARMLESS, PASSED_OVER, RANK, VERDICTS, Finding
+from ..causes import Failure, severity
+from ..examine import HARMLESS, PASSED_OVER, VERDICTS, Finding
 from ..log import MALFORMED, MAX_TEXT, Key, Part, add_report, failure_of, read_log, text_of
 
 
@@ -97,7 +97,7 @@ def merge(paths: Sequence[Path]) -> Summary:
         if part.done:
             total.chunks.add(number)
     unique = {(f.verdict, f.line): f for f in total.failures}
-    total.failures = sorted(unique.values(), key=lambda f: -RANK[f.verdict])
+    total.failures = sorted(unique.values(), key=lambda f: severity(f.kind))
     return total
 
 

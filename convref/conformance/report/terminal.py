@@ -14,7 +14,7 @@ from rich.table import Table
 from ...errors import shorten
 from ..campaign import Outcome, Settings
 from ..campaign import run as run_campaign
-from ..causes import Failure
+from ..causes import KINDS, Failure
 from ..examine import HARMLESS, PASSED_OVER, VERDICTS
 from .summary import count
 
@@ -144,6 +144,9 @@ def _show_failure(number: int, failure: Failure, console: Console) -> None:
         console.print(
             f"   independent of {escape(', '.join(failure.independent))}", highlight=False
         )
+    for where in failure.also[:SHOWN]:
+        console.print(f"   also {escape(where)}", soft_wrap=True, highlight=False)
+    console.print(f"   try: {escape(KINDS.get(failure.kind, ''))}", soft_wrap=True, highlight=False)
     console.print(
         f"   {count(failure.seen, 'finding')} of this kind; {escape(failure.command)}{os.linesep}",
         soft_wrap=True,

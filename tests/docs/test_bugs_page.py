@@ -1,0 +1,71 @@
+"""The page of bugs: made from docs/bugs, complete, and each program shows its bug."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from convref import parse
+from convref.knownbugs import parse_regions, shipped
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = importlib.util.spec_from_file_location("bugs", ROOT / "tools" / "bugs.py")
+bugs = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(bugs)
+BUGS = bugs.load()
+KNOWN = ROOT / "docs" / "examples" / "known_bugs.txt"
+REGIONS = (*shipped(), *parse_regions(KNOWN.read_text("utf-8"), KNOWN.name))
+FACTS = [{"onednn": switch} for switch in ("on", "off")]
+
+
+def contains(region, line):
+    return any(region.contains(parse(line), facts) for facts in FACTS)
+
+
+def test_the_page_is_current():
+    assert bugs.page(BUGS) == bugs.PAGE.read_text("utf-8"), "run python tools/bugs.py"
+
+
+def test_every_region_is_a_bug_with_a_line_in_it():
+    found = {name: bug for bug in BUGS for name in bug["regions"]}
+    assert set(found) == {region.id for region in REGIONS}
+    for region in REGIONS:
+        assert any(contains(region, line) for line in found[region.id]["lines"]), region.id
+
+
+def test_every_convolution_of_the_page_is_in_a_region():
+    for bug in BUGS:
+        for line in bug["lines"]:
+            assert not line.startswith("conv.") or any(contains(r, line) for r in REGIONS), line
+
+
+def test_fields_of_a_bug():
+    ids = [bug["id"] for bug in BUGS]
+    assert len(set(ids)) == len(ids)
+    for bug in BUGS:
+        compile(bug["program"], bug["id"], "exec")
+        assert bug["severity"] in bugs.SEVERITIES
+        assert bug["expected"] != bug["actual"]
+        assert all(link.startswith("https://github.com/") for link in bug["link"].split())
+        assert "convref" not in bug["program"]
+
+
+def test_most_bugs_are_new():
+    real = [bug for bug in BUGS if bug["severity"] != "convention"]
+    assert len(real) >= 60
+    assert sum(not bug["link"] for bug in real) >= 30
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug["id"])
+def test_a_program_shows_its_bug(bug):
+    state = bugs.state(bug)
+    if state == "not installed":
+        pytest.skip(f"needs {bug['module']}")
+    if state == "another version":
+        pytest.skip(f"needs {bug['module']} {bug['version']}")
+    if bug.get("isa") and state != "confirmed":
+        pytest.skip(f"needs {bug['isa']}")
+    assert state == "confirmed"
