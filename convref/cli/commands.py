@@ -240,8 +240,8 @@ def run(
     laws: Annotated[
         bool, typer.Option("--laws", help="Check laws of convolution, without the oracle.")
     ] = False,
-    invalid: Annotated[
-        str, typer.Option(help="Make an operand invalid, such as 'dy has smaller n'.")
+    change: Annotated[
+        str, typer.Option("--invalid", help="Make an operand invalid, as in 'dy has smaller n'.")
     ] = "",
 ) -> None:
     """Run one case line in a worker process and judge its results."""
@@ -256,7 +256,7 @@ def run(
     from ..conformance.engine import Engine, Limits
 
     with Engine(backend, limits=Limits(limit)) as engine:
-        found = run_line(engine, str(case), laws, invalid)
+        found = run_line(engine, str(case), laws, change)
         made_by = ", ".join(f"{k} {v}" for k, v in engine.fingerprint.items())
     print(f"{case}  on {backend} ({made_by})")
     if found.verdict == "unsupported":

@@ -15,7 +15,7 @@ _NEED = re.compile(r"([a-z_.]+)(?:\[(\d)\])?(?:\.(lo|hi))? (.+)")
 def suggestions(failures: Sequence[Failure]) -> list[str]:
     """Return a line of `convref.knownbugs.refusals` for each repeated kind of rejects-valid.
 
-    >>> found = Failure("conv.jvp:n1c1k1_i1_f1_s2:fill=ones", "rejects-valid", "ValueError: s", seen=2)
+    >>> found = Failure("conv.jvp:n1c1k1_i1_f1_s2", "rejects-valid", "ValueError: s", seen=2)
     >>> suggestions([found])
     ['op = conv, pass = jvp | ValueError: s']
     """
