@@ -49,11 +49,8 @@ class Task:
     arm: Arm = PLAIN  # how the library is run
     batched: bool = True  # whether several examples may be computed by one call, if the backend can
     laws: bool = False  # whether `convref.conformance.laws` are checked instead of results
-<<<<<<< HEAD
     fresh: bool = False  # whether it needs a process that has not yet called the backend
-=======
     invalid: str = ""  # the error that is made in the operands of the lines: "dy has smaller n"
->>>>>>> 91a5fd1 (check: each root cause once, the most severe first; bugs as data)
 
     def cases(self) -> list[Case]:
         """Return all cases of the chunk, or of the lines."""
@@ -157,13 +154,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
                 finding = _by_laws(case, backend, task) if task.laws else None
                 finding = finding or _known(case, backend, task)
                 finding = finding or _from_batch(case, backend, index, ahead)
-<<<<<<< HEAD
                 finding = finding or _guarded(case, backend, index, wal, task)
-=======
-                finding = finding or _guarded(
-                    case, backend, index, wal, task.axes is None, task.invalid
-                )
->>>>>>> 91a5fd1 (check: each root cause once, the most severe first; bugs as data)
             except Exception as error:  # those of the backend are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
                 raise InternalError(f"{error!r} on {case}\n{where}") from error
@@ -266,13 +257,7 @@ def count_key(case: Case, verdict: str, tier: str) -> tuple[str, ...]:
     return case.call.op, case.call.pass_, case.call.dtype, verdict, tier
 
 
-<<<<<<< HEAD
 def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, task: Task) -> Finding:
-=======
-def _guarded(
-    case: Case, backend: Backend, index: int, wal: WriteAhead, given: bool, invalid: str = ""
-) -> Finding:
->>>>>>> 91a5fd1 (check: each root cause once, the most severe first; bugs as data)
     """Examine a case; a backend that exits the process counts as a crash."""
     given = task.axes is None
     repeat = given or index % REPEAT_EVERY == 0
@@ -290,8 +275,8 @@ def _guarded(
             notes["excluded"] = partial(_excluded, backend, task)
         finding = examine(case, backend, repeat=repeat, mutate=mutate, **notes)
         rejects = not given and index % REJECT_EVERY == REJECT_EVERY // 2
-        if finding.verdict == "pass" and (rejects or invalid):
-            finding = examine_rejection(case, backend, announce, invalid) or finding
+        if finding.verdict == "pass" and (rejects or task.invalid):
+            finding = examine_rejection(case, backend, announce, task.invalid) or finding
         return finding
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         return Finding(str(case), "crash", reason=shorten(f"{note}raised {error!r}"))
