@@ -110,8 +110,9 @@ def _merged(held: Failure | None, new: Failure, seen: list[Finding]) -> Failure:
     """Return the smaller of two failures of one cause; its `also` lists where else it was seen."""
     pair = [new] if held is None else sorted((held, new), key=lambda f: weight(parse(f.line)))
     also = dict(where.split(": ", 1) for failure in pair for where in failure.also)
-    for found in (*pair, *seen):
-        also.setdefault(_place(found), found.line)
+    places = [(_place(failure), failure.line) for failure in pair]
+    for place, line in (*places, *((_place(found), found.line) for found in seen)):
+        also.setdefault(place, line)
     also.pop(_place(pair[0]))
     count = sum(failure.seen for failure in pair) + len(seen)
     return replace(pair[0], seen=count, also=tuple(f"{at}: {line}" for at, line in also.items()))
