@@ -82,7 +82,10 @@ class Backend(Protocol):
       `convref.dispatch.plan` calls it;
     - ``inspect(call, arch)``, which returns an `Inspected` for each kernel of a call, compiled for
       an architecture such as "sm_90". `convref inspect` calls it, with the beginning of a choice's
-      name as a third argument if one is requested.
+      name as a third argument if one is requested;
+    - ``xla_calls(call)``, by which compiled JAX programs compute a call without Python: a function
+      that returns the handler of `jax.ffi`, and operands, results (roles) and the attribute
+      ``words`` of each of its calls.
     """
 
     name: str

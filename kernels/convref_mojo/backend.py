@@ -1,6 +1,6 @@
 """The Mojo kernels as a backend: convolutions, pools and batch norm on the CPU."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -95,6 +95,15 @@ class MojoBackend:
         results = {r: out for r, out in outputs.items() if out is not None}
         FAMILIES[call.op](call, given, results, 1 if one else self.count or library.cores())
 
+    def xla_calls(self, call: Call) -> tuple[Callable[[], Any], list[Any]]:
+        """Return the function that XLA calls, and operands, results and words of each call."""
+        natives = passes.native_passes(call, threads=self.count or library.cores())
+        calls = [
+            (*([r for r in roles if r] for roles in (n.operands, n.results)), n.xla_words())
+            for n in natives
+        ]
+        return _xla_function, calls
+
     @contextmanager
     def threads(self, count: int) -> Iterator[None]:
         """Compute on `count` threads within a block, for small calls too."""
@@ -120,6 +129,10 @@ class MojoBackend:
             "compiler": found[1] if found else "",
             "threads": str(self.count or library.cores()),
         }
+
+
+def _xla_function() -> Any:
+    return library.loaded().convref_xla
 
 
 def unsupported(call: Call, device: str) -> str | None:

@@ -36,6 +36,7 @@ Examples
 array([6., 9., 9., 6.], dtype=float32)
 """
 
+import itertools
 import struct as packing
 from collections.abc import Mapping
 from functools import lru_cache
@@ -111,6 +112,17 @@ class NativePass(NamedTuple):
     results: tuple[str | None, ...]
     sizes: tuple[int, ...]
     attributes: tuple[int, ...]
+
+    def xla_words(self) -> tuple[int, ...]:
+        """Return the attribute of a call of the C function `convref_xla`, which XLA calls.
+
+        Its operands and results are those that are not None.
+        """
+        operands, results = itertools.count(1), itertools.count(-1, -1)
+        places = [0 if role is None else next(operands) for role in self.operands]
+        places += [0 if role is None else next(results) for role in self.results]
+        rest = (0,) * (ARRAYS - len(places))
+        return self.which, self.dtype, *places, *rest, *self.sizes, *self.attributes
 
 
 @lru_cache(CALLS)

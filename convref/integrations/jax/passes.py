@@ -26,6 +26,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad
 
 from ...case import Call, argument
+from ...dtypes import numpy_dtype
 from ...errors import UnsupportedError, message
 from ...ops import BASE_ROLE, SIGNATURE
 from . import sums
@@ -70,7 +71,7 @@ def _tangent(step: Step, given: Given, dots: Given) -> Any:
     """Return the tangent of the output at a point, zeros where nothing has a tangent."""
     point = {role: a for role, a in given.items() if not role.startswith("dd")} | dict(dots)
     if not any(role.endswith("_dot") for role in point):
-        return jnp.zeros_like(given[step.output] if step.output in given else given["x"])
+        return jnp.zeros(step.problem.shape(step.output), numpy_dtype(step.dtype))
     dot = f"{step.output}_dot"
     return _bind(step, "jvp", point, (dot,))[dot]
 

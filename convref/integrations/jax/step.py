@@ -1,4 +1,4 @@
-"""One pass of an op as JAX sees it: static, hashable, and computed by XLA or by a callback."""
+"""One pass of an op as JAX sees it: static, hashable, computed by XLA, in C or by a callback."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from ...case import Call, Spec
 from ...dtypes import numpy_dtype
 from ...errors import missing_extra
 from ...ops import BASE_ROLE, SIGNATURE, Problem
+from . import ffi
 
 try:
     import jax
@@ -85,6 +86,10 @@ class Step:
     def _backend(self) -> Any:
         return dispatch.choose(self.call, self.backend, "jax").backend
 
+    @cached_property
+    def _c_calls(self) -> ffi.Calls | None:
+        return ffi.calls_of(self._backend, self.call)
+
     def _operands(self, arrays: Sequence[Any], zeros: Callable[..., Any]) -> list[Any]:
         """Return the operands of the call by role, zeros where no wanted result reads one."""
         given = dict(zip(self.roles, arrays, strict=True))
@@ -103,6 +108,10 @@ class Step:
         if self.by_xla:
             found = run_by_xla(self.call, True, *self._operands(arrays, jnp.zeros))
             return [a.astype(like.dtype) for a, like in zip(self._wanted(found), self.results)]
+        if (calls := self._c_calls) is not None:
+            given = dict(zip(self.call.roles, self._operands(arrays, jnp.zeros)))
+            computed = ffi.evaluate(self.call, calls, given)
+            return [computed[role] for role in self.wanted]
         called = jax.pure_callback(self.on_host, self.results, *arrays, vmap_method="sequential")
         return list(called)
 

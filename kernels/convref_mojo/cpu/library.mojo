@@ -7,9 +7,13 @@ number types are selected by their index in `KERNELS` and `DTYPES`.
 `convref_pass` computes a pass of an op from its sizes and attributes alone; see passes/run.mojo.
 """
 
+from std.memory import stack_allocation
+from std.sys import size_of
+
 from launch import DTYPES, KERNELS, compute, plan
 from passes.run import PASSES, run_pass
-from passes.sizes import Attributes, Sizes
+from passes.sizes import ARRAYS, Attributes, Sizes
+from passes.xla import XlaFrame
 from simd import Table, lanes
 from tile import MR, NV
 from windows import Conv
@@ -54,3 +58,22 @@ def convref_pass(
             if which == k and dtype == i:
                 return run_pass[PASSES[k], DTYPES[i]](arrays, sizes[], attributes[], scratch)
     return -1
+
+
+@export("convref_xla")
+def convref_xla(address: Int) abi("C") -> Int:
+    """Compute the pass of a frame of XLA's foreign function interface; return 0 for no error."""
+    var frame = XlaFrame(address)
+    if frame.writes_version() or not frame.executes():
+        return 0
+    var words = frame.words()
+    var arrays = stack_allocation[ARRAYS, Int]()
+    for i in range(ARRAYS):
+        arrays[unsafe_offset=i] = frame.array(words[unsafe_offset=2 + i])
+    var sizes = Int(words.unsafe_offset(2 + ARRAYS))
+    _ = convref_pass(
+        words[], words[unsafe_offset=1], Table(unsafe_from_address=Int(arrays)),
+        Pointer[Sizes, MutAnyOrigin](unsafe_from_address=sizes),
+        Pointer[Attributes, MutAnyOrigin](unsafe_from_address=sizes + size_of[Sizes]()), 0
+    )
+    return 0

@@ -1,6 +1,9 @@
 """The passes by name: their arrays, and their scratch memory."""
 
 from std.ffi import external_call
+from std.memory import stack_allocation
+from std.sys import CompilationTarget
+from std.sys.intrinsics import llvm_intrinsic
 
 from passes import norm
 from passes.conv import Arrays, correlate_pass, gather_pass
@@ -25,10 +28,27 @@ def run_pass[name: StaticString, T: DType](arrays: Table, s: Sizes, a: Attribute
     var memory = scratch
     if scratch == 0:
         memory = external_call["malloc", Int](bytes)
+    var mode = exchange_float_mode(KEEP_SUBNORMALS)
     _ = compute_pass[name, T](arrays, s, a, (memory + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
+    _ = exchange_float_mode(mode)
     if scratch == 0:
         external_call["free", NoneType](memory)
     return bytes
+
+
+comptime KEEP_SUBNORMALS = UInt32(0x1F80)
+"""The initial value of the register MXCSR."""
+
+
+def exchange_float_mode(mode: UInt32) -> UInt32:
+    """Set the floating-point mode of this thread, and return the one before: XLA and MAX flush subnormals."""
+    comptime if CompilationTarget.is_x86():
+        var word = stack_allocation[2, UInt32]()
+        word[unsafe_offset=1] = mode
+        llvm_intrinsic["llvm.x86.sse.stmxcsr", NoneType](word)
+        llvm_intrinsic["llvm.x86.sse.ldmxcsr", NoneType](word.unsafe_offset(1))
+        return word[]
+    return mode
 
 
 def compute_pass[name: StaticString, T: DType](arrays: Table, s: Sizes, a: Attributes, scratch: Int) -> Int:

@@ -57,6 +57,8 @@ struct Addresses(ImplicitlyCopyable):
         return Table(unsafe_from_address=self.table)[unsafe_offset=i] if self.table != 0 else 0
 
 
+comptime ARRAYS = 10
+"""Operands and results of a pass, at most."""
 comptime ONE_THREAD = 10**7
 """Products of a call that one thread computes before a second one has started."""
 
