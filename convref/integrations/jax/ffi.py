@@ -41,7 +41,7 @@ def evaluate(call: Call, calls: Calls, given: Mapping[str, Any]) -> dict[str, An
     found: dict[str, Any] = {}
     for operands, results, words in listed:
         types = [jax.ShapeDtypeStruct(call.problem.shape(r), _dtype(call, r)) for r in results]
-        arrays = [(found | given)[r].astype(_dtype(call, r)) for r in operands]
+        arrays = [{**given, **found}[r].astype(_dtype(call, r)) for r in operands]
         computed = jax.ffi.ffi_call(target, types)(*arrays, words=np.array(words, np.int64))
         found |= dict(zip(results, computed))
     return found
