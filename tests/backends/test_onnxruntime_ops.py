@@ -22,6 +22,7 @@ CALLED = (
     "batch_norm_eval",
     "layer_norm",
     "group_norm",
+    "rms_norm",
     "relu",
     "leaky_relu",
     "prelu",
@@ -64,6 +65,7 @@ RIGHT = (
     "group_norm.fprop:n2c4g2_i5x3:weight=0:fill=normal",
     "batch_norm_eval.fprop:n2c4_i5:eps=0.5:dt=f64:fill=normal",
     "layer_norm.fprop:n2c4_i5x2:weight=0:bias=0:fill=normal",
+    "rms_norm.fprop:n2c4_i5x2:weight=0:fill=normal",
     "relu.fprop:n2c4_i5:dt=i8",
     "gelu.fprop:n2c4_i5:approx=tanh:fill=normal",
     "log_softmax.fprop:n2c4_i5x3:dim=2:fill=normal",
@@ -82,7 +84,7 @@ def test_the_same_function_under_other_conventions(line):
 
 
 REFUSED = {
-    "silu.fprop:n1c1_i4": "opset 22 has no silu",
+    "silu.fprop:n1c1_i4": "no node for silu",
     "relu.jvp:n1c1_i4": "the forward pass of relu",
     "relu.fprop:n1c1_i4:dt=u8": "no relu for u8",
     "layer_norm.fprop:n1c2_i4:dt=f64": "no layer_norm for f64",

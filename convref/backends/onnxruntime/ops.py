@@ -14,7 +14,12 @@ from . import resize
 
 # Opset and IR version: where a node has not changed, as old as it takes older releases too.
 OPSET = (22, 10)
-_OPSETS = {"conv": (13, 8), "resize": (19, 9), "roi_align": (16, 8)}  # antialias came with 18
+_OPSETS = {
+    "conv": (13, 8),
+    "resize": (19, 9),
+    "roi_align": (16, 8),
+    "rms_norm": (23, 11),
+}  # antialias came with 18
 TYPES = {
     "f16": TensorProto.FLOAT16,
     "f32": TensorProto.FLOAT,
@@ -38,7 +43,7 @@ def supports(call: Call) -> str | None:
     if call.op == "hardswish":
         return "ONNX's HardSwish computes x / 6 + 1 / 2, which cancels near -3"
     if call.op not in _NODES:
-        return f"opset {OPSET[0]} has no {call.op}"
+        return f"the adapter has no node for {call.op}"
     kernel = _kernel(call)
     if call.dtype not in _KERNELS.get(kernel, _FLOATS):
         return f"the CPU provider has no {kernel} for {call.dtype}"
@@ -225,7 +230,7 @@ def _pool(name: str, outputs: Sequence[str] = ("_y",), **attributes: str) -> Bui
 def _parameters(call: Call, shape: tuple[int, ...]) -> dict[str, Array]:
     dtype = np.float64 if call.dtype == "f64" else np.float32
     rows = (("w", np.ones(shape, dtype)), ("b", np.zeros(shape, dtype)))
-    return {role: array for role, array in rows if not call.is_present(role)}
+    return {r: array for r, array in rows if r in call.roles and not call.is_present(r)}
 
 
 def _batch_norm_eval(call: Call) -> Graph:
@@ -267,23 +272,41 @@ def _group_norm(call: Call) -> Graph:
         _node("Reshape", ("x", "grouped"), ("image",)),
         _node("ReduceMean", ("image", "last"), ("mean",)),
         _node("Sub", ("image", "mean"), ("centred",)),
-        _node("ReduceSumSquare", ("centred", "last"), ("squares",)),
+        _node("Reshape", ("mean", "kept"), ("_mean",)),
+    ]
+    deviation, constants = _deviation(call, "centred", problem.groups)
+    return [*nodes, *deviation], {**_parameters(call, problem.shape("w")), **constants}
+
+
+def _rms_norm(call: Call) -> Graph:
+    problem: Any = call.problem
+    nodes = [
+        _node("RMSNormalization", ("x", "w"), ("_y",), axis=1, epsilon=problem.eps),
+        _node("Reshape", ("x", "grouped"), ("image",)),
+    ]
+    deviation, constants = _deviation(call, "image", 1)
+    return [*nodes, *deviation], {**_parameters(call, problem.shape("w")), **constants}
+
+
+def _deviation(call: Call, image: str, groups: int) -> Graph:
+    """Return the nodes of rstd, from elements that are grouped along the last of three axes."""
+    problem: Any = call.problem
+    nodes = [
+        _node("ReduceSumSquare", (image, "last"), ("squares",)),
         _node("Div", ("squares", "count"), ("var",)),
         _node("Add", ("var", "eps"), ("power",)),
         _node("Sqrt", ("power",), ("root",)),
         _node("Reciprocal", ("root",), ("rstd",)),
-        _node("Reshape", ("mean", "kept"), ("_mean",)),
         _node("Reshape", ("rstd", "kept"), ("_rstd",)),
     ]
     dtype = np.float64 if call.dtype == "f64" else np.float32
-    constants = {
-        "grouped": np.array([problem.n, problem.groups, problem.count], np.int64),
+    return nodes, {
+        "grouped": np.array([problem.n, groups, problem.count], np.int64),
         "last": np.array([2], np.int64),
         "count": np.array(problem.count, dtype),
         "eps": np.array(problem.eps, dtype),
-        "kept": np.array(problem.shape("mean"), np.int64),
+        "kept": np.array(problem.shape("rstd"), np.int64),
     }
-    return nodes, {**_parameters(call, problem.shape("w")), **constants}
 
 
 def _prelu(call: Call) -> Graph:
@@ -383,6 +406,7 @@ _NODES: dict[str, Builder] = {
     "batch_norm_eval": _batch_norm_eval,
     "layer_norm": _layer_norm,
     "group_norm": _group_norm,
+    "rms_norm": _rms_norm,
     "normalize": _normalize,
     "local_response_norm": _plain("LRN", size="size", alpha="alpha", beta="beta", bias="k"),
     "relu": _plain("Relu"),
@@ -420,6 +444,7 @@ _KERNELS = {  # the types of a kernel that has not both of _FLOATS and no other
     "adaptive_avg_pool": ("f32",),
     "group_norm": ("f32",),
     "layer_norm": ("f32",),
+    "rms_norm": ("f32",),
     "relu": ("f32", "f64", "i8", "i32"),
     "leaky_relu": ("f32",),
     **dict.fromkeys(("prelu", "elu", "celu", "selu", "softsign", "threshold"), ("f32",)),
