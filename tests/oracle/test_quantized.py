@@ -8,6 +8,9 @@ from hypothesis import Phase, given, settings
 
 import convref
 from convref import ConvrefError, oracle
+from convref.arrays import to_torch
+from convref.case import parse
+from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.dispatch import load
@@ -87,3 +90,33 @@ def test_messages():
         convref.conv_integer(x.astype("f4"), w.astype("f4"))
     with pytest.raises(ConvrefError, match="output_scale is 0"):
         convref.quantized_conv(x, 1.0, 0, w, 1.0, 0, 0.0, 0)
+
+
+TORCH = (
+    "n1c1k1_i20_f2:yz=3:bias=0:dt=i8:fill=normal:seed=32788",  # 2 for 3 with the engine x86
+    "n2c4k6g2_i5x4_f3x2_s2x1_p1,0x0,2_d1x2:xz=3:yz=100:bias=0:dt=u8",
+    "n1c2k3_i5x4x3_f2x1x1_p-2,3x0,0x0,0:bias=0:dt=i8:fill=ties",
+)
+
+
+@pytest.mark.parametrize("shape", TORCH)
+def test_torch_computes_it(shape):
+    adapter = pytest.importorskip("convref.backends.torch.adapter", exc_type=ImportError)
+    import torch
+
+    before, case = torch.backends.quantized.engine, parse(f"quantized_conv.fprop:{shape}")
+    found = examine(case, adapter.backend)
+    assert (found.verdict, found.reason) == ("pass", "")
+    assert torch.backends.quantized.engine == before
+
+
+def test_torch_refuses_what_it_computes_otherwise():
+    adapter = pytest.importorskip("convref.backends.torch.adapter", exc_type=ImportError)
+    for ending, reason in (("", "a float32 bias"), (":xz=-1:bias=0", "no zero points beyond")):
+        call = parse(f"quantized_conv.fprop:n1c1k1_i4_f1:dt=u8{ending}").call
+        assert reason in adapter.backend.supports(call)
+    ones = to_torch(np.ones((1, 1, 3), np.uint8))
+    given = ones, 1.0, 0, ones[..., :1].char()
+    assert convref.quantized_conv(*given, 3.0, 0, 1.0, 0).tolist() == [[[3, 3, 3]]]
+    with pytest.raises(convref.UnsupportedError, match="may overflow: backend='numpy' does not"):
+        convref.quantized_conv(*given, 1e6, 0, 1.0, 0)

@@ -27,13 +27,15 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-from . import activation, conv, norm, pool, resize, sample
+from . import activation, conv, norm, pool, quantized, resize, sample
 from .direct import direct
 from .flags import MATH, are_set, flags
 
 # Ops other than convolution, each with the module that computes it with torch.
 FAMILIES: dict[str, Any] = {
-    op: module for module in (pool, resize, norm, activation, sample) for op in module.OPS
+    op: module
+    for module in (pool, resize, norm, activation, sample, quantized)
+    for op in module.OPS
 }
 # oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
 ISA = "ONEDNN_MAX_CPU_ISA"

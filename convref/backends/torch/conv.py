@@ -74,8 +74,8 @@ class Geometry:
         stride, dilation = list(problem.stride), list(problem.dilation)
         # stride ... groups in ATen's order
         self.arguments = stride, padding, dilation, problem.transposed, extra, problem.groups
-        wide = partial(_padded, edges=self.outside)
-        narrow = partial(_padded, edges=[-size for size in self.outside])
+        wide = partial(padded, edges=self.outside)
+        narrow = partial(padded, edges=[-size for size in self.outside])
         self.enter: Convert
         self.leave: Convert
         self.output: Convert
@@ -92,9 +92,10 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _padded(big: Tensor, edges: list[int]) -> Tensor:
+def padded(big: Tensor, edges: list[int], value: int = 0) -> Tensor:
     """Return `big` padded, then cropped: F.pad itself crops first and may run out of elements."""
-    grown = F.pad(big, [max(0, size) for size in edges]) if any(e > 0 for e in edges) else big
+    around = [max(0, size) for size in edges]
+    grown = F.pad(big, around, value=value) if any(around) else big
     return F.pad(grown, [min(0, size) for size in edges]) if any(e < 0 for e in edges) else grown
 
 
