@@ -12,6 +12,7 @@ from . import ops as ops
 from .api.testing import assert_close as assert_close
 from .api.testing import assert_correct as assert_correct
 from .api.testing import case_of as case_of
+from .api.testing import check_program as check_program
 from .arrays import AnyArray
 from .case import Call as Call
 from .case import Case as Case
@@ -70,14 +71,14 @@ __all__ = [
     "avg_pool3d_backward", "avg_pool3d_double_backward", "avg_pool3d_jvp", "batch_norm",
     "batch_norm_backward", "batch_norm_double_backward", "batch_norm_jvp",
     "batch_norm_statistics", "case_of", "celu", "celu_backward", "celu_double_backward",
-    "celu_jvp", "conv1d", "conv1d_backward", "conv1d_double_backward", "conv1d_jvp", "conv2d",
-    "conv2d_backward", "conv2d_double_backward", "conv2d_jvp", "conv3d", "conv3d_backward",
-    "conv3d_double_backward", "conv3d_jvp", "conv_integer", "conv_transpose1d",
-    "conv_transpose1d_backward", "conv_transpose1d_double_backward", "conv_transpose1d_jvp",
-    "conv_transpose2d", "conv_transpose2d_backward", "conv_transpose2d_double_backward",
-    "conv_transpose2d_jvp", "conv_transpose3d", "conv_transpose3d_backward",
-    "conv_transpose3d_double_backward", "conv_transpose3d_jvp", "convolution",
-    "convolution_backward", "convolution_double_backward", "cross_entropy",
+    "celu_jvp", "check_program", "conv1d", "conv1d_backward", "conv1d_double_backward",
+    "conv1d_jvp", "conv2d", "conv2d_backward", "conv2d_double_backward", "conv2d_jvp", "conv3d",
+    "conv3d_backward", "conv3d_double_backward", "conv3d_jvp", "conv_integer",
+    "conv_transpose1d", "conv_transpose1d_backward", "conv_transpose1d_double_backward",
+    "conv_transpose1d_jvp", "conv_transpose2d", "conv_transpose2d_backward",
+    "conv_transpose2d_double_backward", "conv_transpose2d_jvp", "conv_transpose3d",
+    "conv_transpose3d_backward", "conv_transpose3d_double_backward", "conv_transpose3d_jvp",
+    "convolution", "convolution_backward", "convolution_double_backward", "cross_entropy",
     "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp",
     "deform_conv2d", "deform_conv2d_backward", "deform_conv2d_double_backward",
     "deform_conv2d_jvp", "elu", "elu_backward", "elu_double_backward", "elu_jvp", "explain",

@@ -93,6 +93,7 @@ from . import ops as ops
 from .api.testing import assert_close as assert_close
 from .api.testing import assert_correct as assert_correct
 from .api.testing import case_of as case_of
+from .api.testing import check_program as check_program
 from .arrays import AnyArray
 from .case import Call as Call
 from .case import Case as Case

@@ -14,7 +14,7 @@ from .named import Recorded, record
 from .run import Mark, Traced
 
 if TYPE_CHECKING:
-    from ..judge.programs import Program, Report
+    from ..judge.programs import Finding, Program, Report
 
 _LARGEST_STEP = 999_999  # that the line takes
 
@@ -249,13 +249,69 @@ def assert_close(
     __tracebackhide__ = True  # pytest shows the line of the calling test
     from ..judge.programs import judged
 
-    report = judged(_program(reference, args, kwargs, arithmetic), actual)
+    report = judged(_program("assert_close", reference, args, kwargs, arithmetic), actual)
     if not report:
         raise AssertionError(report.explanation())
     return report
 
 
-def _program(reference: Any, args: Any, kwargs: Any, arithmetic: Any) -> "Program":
+def check_program(
+    candidate: Callable[..., Any],
+    reference: Callable[..., Any],
+    make_args: Callable[[], Sequence[Any]],
+    *,
+    arithmetic: Numerics | str = "rn32",
+    draws: int = 3,
+    batched: Sequence[int] = (),
+) -> "list[Finding]":
+    """Return what is wrong with a function, on data that show it.
+
+    Each kind of data is judged as `assert_close` does, and the candidate is called again: it must
+    return the same bits, leave its arguments unchanged, take arguments that are not contiguous,
+    and write all of its results.
+
+    Parameters
+    ----------
+    candidate, reference : callable
+        Functions of the same arguments.
+    make_args : callable
+        Returns arguments; their shapes and dtypes are used, their values are one kind of data.
+    arithmetic : Numerics or str
+        As in `assert_close`.
+    draws : int
+        How many times each kind of data is drawn.
+    batched : sequence of int, optional
+        Places of arguments whose first axis are independent images, as that of each result; an
+        image alone must then give the same bits as in the batch.
+
+    Returns
+    -------
+    list of Finding
+        With the broken law, the kind of data and the reason; empty for a candidate without fault.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from convref import check_program
+    >>> def wrong(x, w):
+    ...     return x[:, :-1] @ w[:-1]
+    >>> make = lambda: (torch.randn(4, 64), torch.randn(64, 4))
+    >>> check_program(torch.matmul, torch.matmul, make, draws=1)
+    []
+    >>> {finding.law for finding in check_program(wrong, torch.matmul, make, draws=1)}
+    {'right'}
+    """
+    from ..judge.programs import findings
+
+    if not callable(candidate) or not callable(make_args):
+        raise invalid("check_program", "candidate and make_args need to be functions")
+    args = make_args()
+    program = _program("check_program", reference, args, None, arithmetic)
+    found = findings(candidate, reference, program.args, program.numerics, draws, tuple(batched))
+    return list(found)
+
+
+def _program(where: str, reference: Any, args: Any, kwargs: Any, arithmetic: Any) -> "Program":
     from ..judge.programs import Program
 
     what = None
@@ -268,6 +324,6 @@ def _program(reference: Any, args: Any, kwargs: Any, arithmetic: Any) -> "Progra
     elif not isinstance(arithmetic, (Numerics, str)):
         what = f"arithmetic is {shorten(repr(arithmetic))}, needs a Numerics or the name of a model"
     if what is not None:
-        raise invalid("assert_close", what)
+        raise invalid(where, what)
     numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
     return Program(reference, tuple(args), dict(kwargs or {}), numerics)

@@ -18,7 +18,7 @@ from convref.judge.programs import Program, Trace, judged, store  # noqa: E402
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def within(op_number, op, pairs, found):
+def within(op_number, op, pairs, found, rule):
     """Raise unless PyTorch's own result of one operation is within its bound."""
     for result, pair in zip(op.results, (found,) if hasattr(found, "value") else found):
         if pair is None or not result.dtype.is_floating_point:
@@ -209,3 +209,64 @@ def test_arguments_of_the_wrong_kind_are_refused():
         assert_close(x, torch.relu, (x,), arithmetic=3)
     with pytest.raises(ConvrefError, match="model"):
         convref.assert_close(x, torch.relu, (x,), arithmetic="rn33")
+
+
+def test_power_lists_the_mutations_that_pass_on_this_data():
+    f = samples.PROGRAMS["affine"][0]
+    integers = samples.arguments("affine", torch.float32, kind="integers")
+    normal = samples.arguments("affine", torch.bfloat16)
+    assert assert_close(f(*integers), f, integers).power.missed == ("mm in float16 (operation 0)",)
+    power = assert_close(f(*normal), f, normal).power
+    assert "zeros" not in power.missed
+    assert "mutations would fail" in str(power)
+    x = torch.zeros(6, 40), *integers[1:]
+    assert "last term of mm dropped (operation 0)" in assert_close(f(*x), f, x).power.missed
+
+
+def _accumulating(x, w):
+    x += 1
+    return (x - 1) @ w
+
+
+def _partly_written(x, w):
+    out = torch.empty(x.shape[0], w.shape[1])
+    out[:-1] = (x @ w)[:-1]
+    return out
+
+
+def _raw_memory(x, w):
+    return torch.as_strided(x, x.shape, (x.shape[1], 1)) @ w
+
+
+def _batch_dependent(x, w):
+    return (x.double() @ w.double()).float() if len(x) == 1 else x @ w
+
+
+_calls = iter(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "law"),
+    [
+        (torch.matmul, None),
+        (_accumulating, "leaves its arguments unchanged"),
+        (_partly_written, "right|writes all of its results"),
+        (_raw_memory, "takes arguments that are not contiguous"),
+        (lambda x, w: x @ w * (1 + 2**-23 * (next(_calls) % 2)), "repeatable"),
+        (_batch_dependent, "independent of the batch"),
+        (lambda x, w: 1 // 0, "accepts valid arguments"),
+        (lambda x, w: torch.nan_to_num(x @ w), "right"),
+    ],
+)
+def test_check_program_finds_the_broken_law(candidate, law):
+    found = convref.check_program(
+        candidate,
+        torch.matmul,
+        lambda: (torch.randn(5, 33), torch.randn(33, 3)),
+        draws=1,
+        batched=(0,),
+    )
+    if law is None:
+        assert not found, "\n".join(map(str, found))
+    else:
+        assert any(each.law in law.split("|") for each in found)

@@ -12,8 +12,19 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
+from .check import Finding, findings
+from .data import for_program
 from .pair import store
 from .report import Program, Report, judged
 from .trace import Trace
 
-__all__ = ["Program", "Report", "Trace", "judged", "store"]
+__all__ = [
+    "Finding",
+    "Program",
+    "Report",
+    "Trace",
+    "findings",
+    "for_program",
+    "judged",
+    "store",
+]

@@ -10,9 +10,11 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 from ...errors import invalid
 from ..numerics import Numerics
-from ..verdicts import Verdict, element
+from ..verdicts import Verdict
 from .pair import Pair, Tensor, store
+from .power import Power, power
 from .trace import Trace
+from .verdict import verdict
 
 _OTHERS = (
     Numerics(stages=1),
@@ -94,6 +96,11 @@ class Report:
         ordered = sorted(found.items(), key=lambda item: -item[1])
         return {label: error / total for label, error in ordered if error} if total else {}
 
+    @cached_property
+    def power(self) -> Power:
+        """Return which mutations of the reference pass on this data."""
+        return power(self.program.traced)
+
     def explanation(self) -> str:
         """Return what makes up the bound, and which arithmetic would allow the error."""
         lines = [str(self)]
@@ -150,62 +157,3 @@ def _check_written(trace: Trace, program: Program) -> None:
     if any(t.untyped_storage()._cdata in arguments for t, _ in trace.written):
         what = "the reference writes to its arguments; let it copy them first"
         raise invalid("assert_close", what)
-
-
-def verdict(name: str, got: Tensor, like: Tensor, pair: Pair, numerics: Numerics) -> Verdict:
-    """Return the verdict on one result."""
-    for what in ("shape", "dtype", "device"):
-        is_, needs = getattr(got, what), getattr(like, what)
-        if is_ != needs:
-            is_, needs = (tuple(v) if what == "shape" else v for v in (is_, needs))
-            return Verdict("wrong", "form", name, f"{name} has {what} {is_}, needs {needs}")
-    if not got.numel():
-        return Verdict("pass", "exact", name)
-    return _compared(name, got.detach(), pair, numerics)
-
-
-def _compared(name: str, got: Tensor, pair: Pair, numerics: Numerics) -> Verdict:
-    value, limit = pair.wide, store(pair, got.dtype, numerics).slack
-    limit = torch.as_tensor(limit, dtype=torch.float64).expand(value.shape)
-    certain = torch.ones_like(got, dtype=torch.bool) if pair.error is None else pair.error == 0
-    right = value.to(got.dtype)
-    same = (got == right) | (got.isnan() & right.isnan())
-    error = (got.to(torch.float64) - value).abs()
-    fine = torch.where(certain | ~value.isfinite(), same, error <= limit) | limit.isinf()
-    worst = torch.where(fine & (certain | limit.isinf() | same), 0.0, error / limit)
-    facts = {
-        "outputs": got.numel(),
-        "worst": float(worst.nan_to_num(nan=torch.inf).max()),
-        "undecided": float((limit.isinf() & ~certain).to(torch.float64).mean()),
-    }
-    tier = "exact" if bool(certain.all()) else "proven"
-    if bool(fine.all()):
-        return Verdict(_passed(value, limit, certain, facts["undecided"]), tier, name, **facts)
-    faults = int((~fine).sum())
-    at = tuple(int(i) for i in (~fine).nonzero()[0])
-    is_certain = bool(certain[at])
-    needs = f"exactly {right[at].item()}" if is_certain else f"{value[at].item()}"
-    numbers = f"error {float(error[at]):.3g}, bound {0.0 if is_certain else float(limit[at]):.3g}"
-    reason = f"{element(name, at)} is {got[at].item()}, needs {needs}; {numbers}"
-    reason += f" ({faults} of {got.numel()} elements)"
-    return Verdict(
-        "wrong",
-        tier,
-        name,
-        reason,
-        at,
-        got[at].item(),
-        value[at].item(),
-        float(error[at]),
-        float(limit[at]),
-        faults,
-        **facts,
-    )
-
-
-def _passed(value: Tensor, limit: Tensor, certain: Tensor, undecided: float) -> str:
-    """Return how a result passes: not at all if it has no bound or zeros would pass too."""
-    if undecided == 1:
-        return "undecided"
-    zeros_pass = torch.where(certain, value == 0, value.abs() <= limit)
-    return "vacuous" if bool(zeros_pass.all()) else "pass"

@@ -1,6 +1,7 @@
 """One run of a reference in which every operation is evaluated on pairs."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ _PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking",
 _DECOMPOSITIONS = {**decomposition_table, **core_aten_decompositions()}
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
-# The pair of an operation's result, of its number, itself, its operands and its pair.
-Change = Callable[[int, Op, tuple[Any, ...], Any], Any]
+# Pairs of an operation's results, of its number, itself, its operands, its pairs, and its rule.
+Change = Callable[[int, Op, tuple[Any, ...], Any, Callable[..., Any]], Any]
 
 
 class Trace(TorchDispatchMode):  # type: ignore[misc]
@@ -54,9 +55,9 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         self, numerics: Numerics, rounding: str | None = None, change: Change | None = None
     ) -> None:
         super().__init__()
-        self._numerics = numerics.held_to("f32")
+        self.numerics = numerics.held_to("f32")
         self._rounding, self._change = rounding, change
-        self.shadows = Shadows(self._numerics)
+        self.shadows = Shadows(self.numerics)
         self.labels: dict[str, None] = {}
         self.count = 0
         self.written: list[tuple[Tensor, Tensor]] = []  # not by the reference's own tensors
@@ -118,7 +119,7 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         op = self._op(packet, results)
         found = rule(op, *pairs, **named)
         if self._change is not None:
-            found = self._change(self.count, op, pairs, found)
+            found = self._change(self.count, op, pairs, found, partial(rule, op, **named))
         self.count += 1
         pairs = (found,) if _is_pair(found) else tuple(found)
         for tensor, pair in zip(results, pairs):
@@ -135,7 +136,7 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         dtype = results[0].dtype
         label = f"{packet} to {str(dtype).removeprefix('torch.')}"
         self.labels[label] = None
-        return Op(str(packet), dtype, self._numerics, self._rounding in (None, label), results)
+        return Op(str(packet), dtype, self.numerics, self._rounding in (None, label), results)
 
     def _keep(self, tensor: Tensor, pair: Pair, in_place: bool) -> None:
         if not tensor.dtype.is_floating_point:

@@ -1,0 +1,117 @@
+"""Laws of a program that one result cannot show."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ..numerics import Numerics
+from .data import for_program
+from .report import Program, judged, tensors
+
+
+class Finding(NamedTuple):
+    """What is wrong with a candidate on some data."""
+
+    law: str
+    data: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.law} on {self.data} data: {self.reason}"
+
+
+def findings(
+    candidate: Callable[..., Any],
+    reference: Callable[..., Any],
+    args: Any,
+    numerics: Numerics,
+    draws: int,
+    batched: tuple[int, ...],
+) -> Iterator[Finding]:
+    """Yield what is wrong, on each kind of data."""
+    for name, data in for_program(args, draws):
+        program = Program(reference, tuple(data), {}, numerics)
+        for law, failure in _laws(candidate, program, batched):
+            yield Finding(law, name, failure)
+
+
+def _laws(
+    candidate: Callable[..., Any], program: Program, batched: tuple[int, ...]
+) -> Iterator[tuple[str, str]]:
+    args = _copied(program.args)
+    try:
+        first = candidate(*args)
+    except Exception as error:  # whatever a kernel raises on valid arguments
+        yield "accepts valid arguments", f"{type(error).__name__}: {error}"
+        return
+    report = judged(program, first)
+    if not report and report.verdict.kind == "wrong":
+        yield "right", report.explanation()
+        return
+    if not _same(args, program.args):
+        yield "leaves its arguments unchanged", "an argument has other values after the call"
+    got = tensors(first, "the candidate")
+    if not _same(candidate(*_copied(program.args)), first):
+        yield "repeatable", "a second call on the same arguments returns other bits"
+    spread = judged(program, candidate(*_strided(program.args)))
+    if spread.verdict.kind == "wrong":
+        yield "takes arguments that are not contiguous", str(spread)
+    with _poisoned():
+        filled = judged(program, candidate(*_copied(program.args)))
+    if filled.verdict.kind == "wrong":
+        yield "writes all of its results", str(filled)
+    if batched and not _same_by_image(candidate, program.args, got, batched):
+        yield "independent of the batch", "an image alone gives other bits than in a batch"
+
+
+def _copied(args: Any) -> Any:
+    return tree_map(lambda a: a.detach().clone() if isinstance(a, torch.Tensor) else a, args)
+
+
+def _strided(args: Any) -> Any:
+    """Return copies of which every second element along the last axis is used."""
+
+    def spread(a: Any) -> Any:
+        if not isinstance(a, torch.Tensor) or not a.ndim:
+            return a
+        room = torch.full((*a.shape[:-1], 2 * a.shape[-1]), 7, dtype=a.dtype, device=a.device)
+        room[..., ::2] = a
+        return room[..., ::2]
+
+    return tree_map(spread, args)
+
+
+def _same(x: Any, y: Any) -> bool:
+    """Return whether two results have the same bits, up to the sign of zero and kinds of NaN."""
+    pairs = zip(tensors(_tensors_only(x)).values(), tensors(_tensors_only(y)).values())
+    return all(bool(((a == b) | ((a != a) & (b != b))).all()) for a, b in pairs)
+
+
+def _tensors_only(tree: Any) -> Any:
+    return tree_map(lambda a: a if isinstance(a, torch.Tensor) else None, tree)
+
+
+class _poisoned:
+    """Fills new memory with NaN."""
+
+    def __enter__(self) -> None:
+        self.before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+    def __exit__(self, *_: object) -> None:
+        torch.use_deterministic_algorithms(self.before)
+
+
+def _same_by_image(
+    candidate: Callable[..., Any], args: Any, whole: dict[str, Any], batched: tuple[int, ...]
+) -> bool:
+    count = args[batched[0]].shape[0]
+    for image in {0, count - 1}:
+        one = [a[image : image + 1] if i in batched else a for i, a in enumerate(_copied(args))]
+        alone = tensors(candidate(*one), "the candidate")
+        pairs = [(alone[n], t[image : image + 1]) for n, t in whole.items()]
+        if not all(bool(((a == b) | ((a != a) & (b != b))).all()) for a, b in pairs):
+            return False
+    return True
