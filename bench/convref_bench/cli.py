@@ -23,6 +23,7 @@ COMMANDS = {
     "cpu": ("timing.oracle_convs:run", "time the oracle on ResNet-50, and what a call costs"),
     "oracle": ("timing.oracle_speed:main", "time the oracle against torch, op by op"),
     "training": ("timing.training:main", "time training steps of YOLO11n"),
+    "converted": ("timing.converted:main", "time networks of torch.nn and converted, on the CPU"),
     "call-cost": ("timing.call_cost:main", "time what a call from PyTorch costs the host"),
     "report": ("report.docs_page:report", "write the tables and plots of a file of records"),
     "compare": ("report.compare:main", "compare two files of records line by line"),

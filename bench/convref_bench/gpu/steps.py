@@ -234,7 +234,7 @@ def training(step: StepRun) -> None:
     from .cuda import Cuda
 
     if training.network() is None:
-        raise Absent(f"no {training.NETWORK.name} next to the package")
+        raise Absent("no yolo11n.py next to the package")
     for size, batch in TRAINED:
         setting = training.Setting("cuda", torch.bfloat16, size, batch)
         for row in training.rows(Cuda(), setting, ("auto", *ours())):

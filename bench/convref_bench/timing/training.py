@@ -16,7 +16,9 @@ import torch
 from .. import options, records
 from .measure import Device, Stop, measure
 
-NETWORK = Path(__file__).resolve().parents[3] / "docs" / "examples" / "yolo11n.py"
+EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
+# file -> class
+NETWORKS = {"yolo11n": "YOLO11n", "resnet": "ResNet50", "mobilenet": "MobileNetV3", "unet": "UNet"}
 PLAIN = "torch.nn"  # the arm that is not converted; the others are backends
 JUDGED = 64  # height and width of the images on which an arm is judged
 STOP = Stop(samples=8, noise=0.01, timeout_s=20.0, turn=2)
@@ -36,16 +38,17 @@ class Setting:
         return made.contiguous(memory_format=torch.channels_last)
 
 
-def network() -> Any:
+def network(name: str = "yolo11n") -> Any:
     """Return the model class, None without docs/examples in the same checkout."""
-    if not NETWORK.exists():
+    path = EXAMPLES / f"{name}.py"
+    if not path.exists():
         return None
-    spec = importlib.util.spec_from_file_location("yolo11n", NETWORK)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.YOLO11n
+    return getattr(module, NETWORKS[name])
 
 
 class Training:

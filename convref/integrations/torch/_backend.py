@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _current: ContextVar[str] = ContextVar("convref_backend", default="auto")
+current = _current.get
 
 
 @contextmanager

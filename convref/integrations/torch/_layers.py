@@ -21,6 +21,7 @@ from ...errors import UnsupportedError, message
 from ...ops import RANKS
 from . import functional as F
 from ._native import as_node
+from ._remember import remembering
 
 MODULE = f"{__package__}.nn"  # where the classes are found by name
 _SUBCLASSES = {"Upsample": ("Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d")}
@@ -32,10 +33,18 @@ class Layer:
 
     backend: str | None = None
     replaces: type  # the class that a layer has before `convert` and after `revert`
+    _known: tuple[Any, ...] = ()  # inputs for which torch.nn computes the same: `remembering`
 
     def __init__(self, *args: Any, backend: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.backend = backend
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        vars(self).pop("_known", None)  # settings may have changed
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> Any:
+        return {name: value for name, value in vars(self).items() if name != "_known"}
 
     def __prepare_scriptable__(self) -> Any:
         what = f"{type(self).__name__} has no source to compile, needs revert(model) first"
@@ -105,7 +114,7 @@ def _computing(name: str, compute: Callable[..., Any]) -> Any:
     doc = f"Return torch.nn.{name}'s output, computed by convref."
     options: dict[str, Any] = {"doc": doc, "returns": "Any", "module": globals()}
     forward = function("forward", parameters, call, compute, source=METHOD, **options)
-    return _layer(name, forward=forward)
+    return _layer(name, forward=remembering(forward, base.forward, "weight" in taken))
 
 
 def _conv(rank: int) -> Any:
@@ -122,7 +131,22 @@ def _conv(rank: int) -> Any:
         geometry = (self.stride, padding, self.dilation, self.groups)
         return compute(input, weight, bias, *geometry, backend=self.backend)
 
-    return _layer(f"Conv{rank}d", _conv_forward=_conv_forward)
+    base = getattr(torch.nn, f"Conv{rank}d")
+    theirs = getattr(torch.nn.functional, f"conv{rank}d")
+
+    def forward(self: Any, input: Tensor) -> Tensor:
+        found: Tensor = base.forward(self, input)
+        return found
+
+    def native(self: Any, input: Tensor) -> Any:
+        if self.padding_mode != "zeros" or "_conv_forward" in vars(self):
+            return forward(self, input)
+        stored = self._parameters  # attributes of a module take 0.2 us each
+        geometry = (self.stride, self.padding, self.dilation, self.groups)
+        return theirs(input, stored["weight"], stored["bias"], *geometry)
+
+    methods = {"forward": remembering(forward, native, True), "_conv_forward": _conv_forward}
+    return _layer(f"Conv{rank}d", **methods)
 
 
 def _conv_transpose(rank: int) -> Any:
@@ -136,7 +160,8 @@ def _conv_transpose(rank: int) -> Any:
         geometry = (self.stride, self.padding, extra, self.groups, self.dilation)
         return compute(input, self.weight, self.bias, *geometry, backend=self.backend)
 
-    return _layer(f"ConvTranspose{rank}d", forward=forward)
+    native = getattr(torch.nn, f"ConvTranspose{rank}d").forward
+    return _layer(f"ConvTranspose{rank}d", forward=remembering(forward, native, True))
 
 
 def uses_batch(norm: Any) -> bool:
@@ -162,7 +187,17 @@ def _batch_norm(rank: int) -> Any:
         affine = (self.weight, self.bias)
         return F.batch_norm(input, *running, *affine, *settings, backend=self.backend)
 
-    return _layer(f"BatchNorm{rank}d", forward=forward)
+    def native(self: Any, input: Tensor) -> Tensor:
+        stored, buffers = self._parameters, self._buffers  # attributes take 0.2 us each
+        mean, count = buffers["running_mean"], buffers["num_batches_tracked"]
+        if mean is None or count is None or self.momentum is None or not self.track_running_stats:
+            return forward(self, input)
+        if self.training:
+            count.add_(1)
+        tensors = (input, stored["weight"], stored["bias"], mean, buffers["running_var"])
+        return F.batch_norm_of_torch(*tensors, self.training, self.momentum, self.eps)
+
+    return _layer(f"BatchNorm{rank}d", forward=remembering(forward, native, True))
 
 
 def _averaging(self: Any, input: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ each of these by convref's rules without its adapter.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
 from inspect import Parameter, signature
@@ -43,6 +44,7 @@ FLAGS = ("return_indices", "inplace")
 _NAMED = Parameter.POSITIONAL_OR_KEYWORD
 _is_tracing = torch._C._get_tracing_state
 _seen: dict[Any, tuple[Callable[..., Any] | None, bool]] = {}
+_decisions: ContextVar[list[bool] | None] = ContextVar("convref_decisions", default=None)
 
 
 class Observer(TorchDispatchMode):  # type: ignore[misc]
@@ -102,15 +104,19 @@ class Native:
                 )
                 raise UnsupportedError(message("torch.jit.trace", f"{self.op.where} {what}"))
             return function
-        if (
+        taken = not (
             function is None
             or forward_ad._current_level >= 0
             or torch._C._functorch.peek_interpreter_stack() is not None
             or (torch._C._len_torch_dispatch_stack() and _is_observed())
             or not (recorded or not is_recorded(operands) or torch.compiler.is_exporting())
-        ):
-            return None
-        return function
+        )
+        if (decisions := _decisions.get()) is not None:
+            differentiable = recorded or not any(
+                t is not None and t.requires_grad for t in operands
+            )
+            decisions.append(taken and differentiable and not autocast)
+        return function if taken else None
 
     def _decided(
         self, operands: Any, settings: Any, backend: str, flags: tuple[Any, ...]
@@ -240,6 +246,16 @@ def as_call(function: Any, *inputs: Any, **named: Any) -> Any:
         what = f"{type(inputs[0]).__name__} given, needs a tensor"
         raise invalid(function.__name__, what)
     return tracer.create_proxy("call_function", function, inputs, named)
+
+
+@contextmanager
+def decisions() -> Iterator[list[bool]]:
+    """Collect whether PyTorch computes each op that is called, and all derivatives of it."""
+    token = _decisions.set(found := [])
+    try:
+        yield found
+    finally:
+        _decisions.reset(token)
 
 
 @contextmanager

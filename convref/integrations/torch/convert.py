@@ -141,8 +141,9 @@ def revert(model: Any) -> Report:
     """
 
     def swap(module: Any) -> str:
-        module.__class__ = type(module).replaces
+        vars(module).pop("_known", None)
         del module.backend
+        module.__class__ = type(module).replaces
         return "computed by PyTorch"
 
     kept = {part for block in model.modules() if isinstance(block, OWN) for part in block.modules()}

@@ -16,6 +16,7 @@ Examples
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, signature
@@ -294,22 +295,19 @@ def batch_norm(
     return y.to(input.dtype) if widened else y
 
 
-def _batch_norm(settings: Any, flags: Any) -> Callable[..., Tensor]:
-    eps, momentum = settings
-
-    def run(x: Tensor, w: Any, b: Any, mean: Any, var: Any) -> Tensor:
-        enabled = torch.backends.cudnn.enabled
-        y: Tensor = torch.batch_norm(x, w, b, mean, var, True, momentum, eps, enabled)
-        last = not x.is_contiguous() and x.ndim > 3 and x.stride(1) == 1
-        return _with_ordered_gradient(y, last)
-
-    return run
+def batch_norm_of_torch(x: Tensor, *rest: Any) -> Tensor:
+    """Return torch.batch_norm's result; the arguments are in its order, up to eps."""
+    y: Tensor = torch.batch_norm(x, *rest, torch.backends.cudnn.enabled)
+    if not rest[4]:
+        return y
+    return _with_ordered_gradient(y, not x.is_contiguous() and x.ndim > 3 and x.stride(1) == 1)
 
 
 def _with_ordered_gradient(y: Tensor, last: bool) -> Tensor:
     """Give the gradient of y the memory order of x, in which ATen's backward reads both."""
-    if y.requires_grad:
-        y.register_hook(_LAST[y.ndim] if last else Tensor.contiguous)
+    if (node := y.grad_fn) is not None:  # `register_hook`, without its handle
+        y._backward_hooks = OrderedDict(order=_LAST[y.ndim] if last else Tensor.contiguous)
+        node._register_hook_dict(y)
     return y
 
 
@@ -319,9 +317,13 @@ _LAST = {
 }
 
 
+def _batch_norm(settings: Any, flags: Any) -> Callable[..., Tensor]:
+    eps, momentum = settings
+    return lambda *operands: batch_norm_of_torch(*operands, True, momentum, eps)
+
+
 def _batch_norm_eval(settings: Any, flags: Any) -> Callable[..., Tensor]:
-    rest = (False, 0.0, *settings)
-    return lambda *operands: torch.batch_norm(*operands, *rest, torch.backends.cudnn.enabled)
+    return lambda *operands: batch_norm_of_torch(*operands, False, 0.0, *settings)
 
 
 def instance_norm(

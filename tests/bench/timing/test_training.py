@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from convref_bench import records  # noqa: E402
 from convref_bench.gpu import runner as gpu  # noqa: E402
 from convref_bench.gpu import steps  # noqa: E402
-from convref_bench.timing import call_cost, training  # noqa: E402
+from convref_bench.timing import call_cost, converted, training  # noqa: E402
 from convref_bench.timing.cpu import Cpu  # noqa: E402
 from convref_bench.timing.measure import Stop  # noqa: E402
 
@@ -58,7 +58,7 @@ def test_arms_are_judged_timed_and_compared(tmp_path, monkeypatch):
 
 
 def test_step_is_absent_without_the_network(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "NETWORK", tmp_path / "yolo11n.py")
+    monkeypatch.setattr(training, "EXAMPLES", tmp_path)
     assert steps.main("training", tmp_path / "x", 5, "") == gpu.ABSENT
 
 
@@ -68,3 +68,33 @@ def test_call_cost_measures_both_sides():
     for best in found.values():
         assert set(best) == {"convref", "torch"}
         assert all(0 < us < float("inf") for us in best.values())
+
+
+def test_converted_networks_are_timed_in_turns(capsys, monkeypatch):
+    converted.main(network="unet", size=8, batch=2, seconds=0.0)
+    found = capsys.readouterr().out
+    assert found.count("unet") == 2
+    assert "inference" in found
+    assert "training" in found
+    with pytest.raises(ValueError, match="network is 'vgg', needs one of"):
+        converted.main(network="vgg")
+    order = []
+    took = [*converted.pairs((lambda: order.append("a"), lambda: order.append("b")), 0.0)]
+    assert len(took) == 1
+    assert order == ["a", "b"]
+    monkeypatch.setattr("convref.integrations.torch.convert", lambda model: model[-1].double())
+    monkeypatch.setattr(converted, "network", lambda name: lambda: torch.nn.Sequential(Off()))
+    with pytest.raises(ValueError, match="computes other results"):
+        converted.main(network="unet", size=8, seconds=0.0)
+
+
+class Off(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return self.scale * x
+
+    def double(self):
+        self.scale.data *= 2

@@ -1,0 +1,150 @@
+"""Layers that remember an input: whatever decides who computes is compared at each call."""
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from convref.integrations.torch import nn, revert, use_backend  # noqa: E402
+from convref.integrations.torch._remember import remembered  # noqa: E402
+from convref.integrations.torch.recording import Calls  # noqa: E402
+
+# torch scripts its own rules of forward mode
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+
+LAYERS = {
+    "Conv2d": lambda: nn.Conv2d(2, 2, 3, padding=1),
+    "ConvTranspose2d": lambda: nn.ConvTranspose2d(2, 2, 2),
+    "BatchNorm2d": lambda: nn.BatchNorm2d(2),
+    "GroupNorm": lambda: nn.GroupNorm(1, 2),
+    "MaxPool2d": lambda: nn.MaxPool2d(2),
+    "SiLU": lambda: nn.SiLU(),
+}
+
+
+def image(size=4):
+    return torch.arange(2.0 * size * size).reshape(1, 2, size, size)
+
+
+def remembering(name):
+    layer = LAYERS[name]()
+    with torch.no_grad():
+        layer(image())
+    assert layer._known
+    return layer
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Return the inputs of all calls that were decided anew."""
+    found = []
+
+    def recorded(method, layer, x):
+        found.append(x)
+        return remembered(method, layer, x)
+
+    monkeypatch.setitem(remembered.__globals__, "remembered", recorded)
+    return found
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_remembered_calls_are_those_of_torch_nn(name, slow):
+    layer = remembering(name)
+    plain = copy.deepcopy(layer)
+    revert(plain)
+    assert "_known" not in vars(plain)
+    del slow[:]
+    for _ in range(3):
+        x, z = image().requires_grad_(), image().requires_grad_()
+        y, wanted = layer(x), plain(z)
+        assert type(y.grad_fn) is type(wanted.grad_fn)
+        assert torch.equal(y, wanted)
+        y.square().sum().backward()
+        wanted.square().sum().backward()
+        assert torch.equal(x.grad, z.grad)
+        assert all(map(torch.equal, layer.state_dict().values(), plain.state_dict().values()))
+    assert len(slow) == 1  # the first with a gradient
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_other_calls_are_decided_anew(name, slow):
+    layer = remembering(name)
+    x, count = image(), len(slow)
+
+    def is_new(call):
+        nonlocal count
+        call()
+        before, count = count, len(slow)
+        return count > before
+
+    with torch.no_grad():
+        assert not is_new(lambda: layer(x))
+        assert is_new(lambda: layer(image(6)))
+        assert is_new(lambda: layer(x.to(memory_format=torch.channels_last)))
+        assert is_new(lambda: layer(image().requires_grad_()))
+        assert not is_new(lambda: layer(x))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert is_new(lambda: layer(x))
+        with Calls() as calls:
+            assert is_new(lambda: layer(x))
+        assert calls.seen
+        with torch.inference_mode():
+            assert is_new(lambda: layer(x.clone()))
+        if hasattr(layer, "weight"):
+            layer.weight.data = layer.weight.data.clone()
+            assert is_new(lambda: layer(x))
+            torch.func.functional_call(layer, {"weight": layer.weight + 1}, (x,))
+            assert is_new(lambda: None)
+        layer.train(layer.training)  # sets an attribute
+        assert is_new(lambda: layer(x))
+        assert not is_new(lambda: layer(x))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_remembered_inputs_have_derivatives_and_backends(name):
+    layer = remembering(name)
+    x = image()
+    with torch.autograd.forward_ad.dual_level():
+        y = layer(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+        assert torch.autograd.forward_ad.unpack_dual(y).tangent is not None
+    if name != "BatchNorm2d":  # which writes statistics
+        assert torch.func.vmap(layer)(torch.stack([x, x])).shape[0] == 2
+    with use_backend("nowhere"), pytest.raises(ValueError, match="nowhere"):
+        layer(x)
+    layer.backend = "nowhere"
+    with pytest.raises(ValueError, match="nowhere"):
+        layer(x)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_copies_remember_nothing(name):
+    layer = remembering(name)
+    for other in (copy.deepcopy(layer), copy.copy(layer), pickle.loads(pickle.dumps(layer))):
+        assert "_known" not in vars(other)
+        assert torch.equal(other(image()), layer(image()))
+
+
+def test_changed_settings_are_followed():
+    layer = remembering("Conv2d")
+    layer.stride = (2, 2)
+    assert layer(image()).shape[2:] == (2, 2)
+    layer.padding_mode = "circular"
+    wanted = torch.nn.Conv2d.forward(layer, image())
+    for _ in range(2):
+        assert torch.equal(layer(image()), wanted)
+    layer._conv_forward = lambda *given: given[0]
+    for _ in range(2):
+        assert layer(image()).shape == (1, 2, 4, 4)
+
+
+def test_overridden_method_of_a_subclass_is_called():
+    class Doubled(nn.Conv2d):
+        def _conv_forward(self, input, weight, bias):
+            return super()._conv_forward(input, 2 * weight, bias)
+
+    layer = Doubled(2, 2, 1, bias=False)
+    plain = torch.nn.functional.conv2d(image(), layer.weight)
+    for _ in range(3):
+        assert torch.equal(layer(image()), 2 * plain)
