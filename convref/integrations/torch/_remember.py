@@ -6,14 +6,23 @@ from typing import Any
 
 from torch import Tensor
 from torch._C._dynamo.guards import TensorGuards
+from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from . import _native
+from ._backend import current
 
 MAX_KINDS = 8  # of inputs, that a layer remembers
 MAX_SHAPES = 4096
 _checks: dict[Any, list[Callable[[Tensor], bool]]] = {}  # by shape, for all layers
 _OWN = ("weight", "bias")
 _WEIGHT = "((w := self._parameters['weight']) is not None and w.data_ptr())"
+_NAMES: dict[str, Any] = {
+    "Tensor": Tensor,
+    "current": current,
+    "forward_ad": forward_ad,
+    "is_dynamo_compiling": is_dynamo_compiling,
+}
 # A method with the parameters of `method`, which torch.fx reads from its code.
 _METHOD = """\
 def make(method, native):
@@ -52,9 +61,9 @@ def remembering(
         "others": " ".join(f"or {name} is not None" for name in others),
         "same": f" and known[1] == {_WEIGHT}" if weight else "",
     }
-    made: dict[str, Any] = {}
-    exec(compile(_METHOD.format(**texts), f"<convref.{method.__name__}>", "exec"), globals(), made)
-    found = made["make"](method, native)
+    made = {**_NAMES, "remembered": remembered}
+    exec(compile(_METHOD.format(**texts), f"<convref.{method.__name__}>", "exec"), made)
+    found: Any = made["make"](method, native)
     found.__defaults__, found.__doc__ = method.__defaults__, method.__doc__
     found.__signature__ = signature(method)
     return found

@@ -1,7 +1,7 @@
 """Let convref compute the layers of a model that was written with torch.nn, and undo it."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from ... import dispatch
 from ._blocks import OWN
 from ._intercept import Intercepted, functions_called, intercepted
 from ._layers import LAYERS, Layer
-from ._report import table
 
 _IN_MODULE = {
     "torch.ao.": "quantized: convref has no quantized layers",
@@ -215,3 +214,38 @@ def _refusal(module: Any) -> str | None:
         if module.ceil_mode:
             return "with ceil_mode, PyTorch scales a cut window as if it were whole"
     return None
+
+
+def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows under a header as text, each column as wide as its widest cell.
+
+    >>> print(table("two", ("name", "why"), [("a", "because"), ("bc", "so")]))
+    two
+    name  why
+    a     because
+    bc    so
+    """
+    lines = [list(header), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join(
+        [title]
+        + ["  ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip() for line in lines]
+    )
+
+
+def show(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print the table; rich folds lines that are wider than the screen."""
+    try:
+        import rich.box
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+    except ImportError:
+        print(table(title, header, rows))
+        return
+    made = Table(title=escape(title), title_justify="left", box=rich.box.SIMPLE)
+    for name in header:
+        made.add_column(name, overflow="fold")
+    for row in rows:
+        made.add_row(*map(escape, row))
+    Console().print(made)

@@ -13,7 +13,7 @@ from ._blocks import OWN, epilogue_of
 from ._kernels import PassConfig, call_of
 from ._library import NAMESPACE
 from ._native import Observer
-from ._report import show, table
+from .convert import show, table
 from ._table import BY_NAME, ROWS
 from .convert import is_layer, why_left
 
