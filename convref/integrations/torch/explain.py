@@ -13,9 +13,8 @@ from ._blocks import OWN, epilogue_of
 from ._kernels import PassConfig, call_of
 from ._library import NAMESPACE
 from ._native import Observer
-from .convert import show, table
 from ._table import BY_NAME, ROWS
-from .convert import is_layer, why_left
+from .convert import is_layer, show, table, why_left
 
 _HEADER = ("layer", "class", "line", "backend", "why")
 
