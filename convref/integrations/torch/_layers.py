@@ -20,7 +20,7 @@ from ...api.generate import METHOD, function
 from ...errors import UnsupportedError, message
 from ...ops import RANKS
 from . import functional as F
-from ._native import as_node
+from ._native import as_node, batch_norm_of_torch
 from ._remember import remembering
 
 MODULE = f"{__package__}.nn"  # where the classes are found by name
@@ -195,7 +195,7 @@ def _batch_norm(rank: int) -> Any:
         if self.training:
             count.add_(1)
         tensors = (input, stored["weight"], stored["bias"], mean, buffers["running_var"])
-        return F.batch_norm_of_torch(*tensors, self.training, self.momentum, self.eps)
+        return batch_norm_of_torch(*tensors, self.training, self.momentum, self.eps)
 
     return _layer(f"BatchNorm{rank}d", forward=remembering(forward, native, True))
 

@@ -5,11 +5,12 @@ They are recorded, traced, exported, counted and profiled as PyTorch's own. A ca
 each of these by convref's rules without its adapter.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from inspect import Parameter, signature
 from itertools import accumulate
 from marshal import dumps
@@ -211,6 +212,28 @@ def of_functional(name: str, names: list[str], roles: list[str], constants: dict
     return make
 
 
+def batch_norm_of_torch(x: Tensor, *rest: Any) -> Tensor:
+    """Return torch.batch_norm's result; the arguments are in its order, up to eps."""
+    y: Tensor = torch.batch_norm(x, *rest, torch.backends.cudnn.enabled)
+    if not rest[4]:
+        return y
+    return with_ordered_gradient(y, not x.is_contiguous() and x.ndim > 3 and x.stride(1) == 1)
+
+
+def with_ordered_gradient(y: Tensor, last: bool) -> Tensor:
+    """Give the gradient of y the memory order of x, in which ATen's backward reads both."""
+    if (node := y.grad_fn) is not None:  # `register_hook`, without its handle
+        y._backward_hooks = OrderedDict(order=_LAST[y.ndim] if last else Tensor.contiguous)
+        node._register_hook_dict(y)
+    return y
+
+
+_LAST = {
+    4: partial(Tensor.contiguous, memory_format=torch.channels_last),
+    5: partial(Tensor.contiguous, memory_format=torch.channels_last_3d),
+}
+
+
 def _takes(constants: dict[str, Any]) -> bool:
     """Return whether torch.nn.functional takes settings like these: no pairs per axis."""
     for name, value in constants.items():
@@ -251,7 +274,8 @@ def as_call(function: Any, *inputs: Any, **named: Any) -> Any:
 @contextmanager
 def decisions() -> Iterator[list[bool]]:
     """Collect whether PyTorch computes each op that is called, and all derivatives of it."""
-    token = _decisions.set(found := [])
+    found: list[bool] = []
+    token = _decisions.set(found)
     try:
         yield found
     finally:

@@ -16,9 +16,7 @@ Examples
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from inspect import Parameter, signature
 from math import prod
 from typing import Any
@@ -38,7 +36,14 @@ from . import _library
 from ._autograd import invoke, rule_of
 from ._backend import chosen
 from ._kernels import PassConfig
-from ._native import Make, Native, as_call, of_functional
+from ._native import (
+    Make,
+    Native,
+    as_call,
+    batch_norm_of_torch,
+    of_functional,
+    with_ordered_gradient,
+)
 from ._table import ROWS
 
 assert _library  # importing it defines the ops
@@ -295,28 +300,6 @@ def batch_norm(
     return y.to(input.dtype) if widened else y
 
 
-def batch_norm_of_torch(x: Tensor, *rest: Any) -> Tensor:
-    """Return torch.batch_norm's result; the arguments are in its order, up to eps."""
-    y: Tensor = torch.batch_norm(x, *rest, torch.backends.cudnn.enabled)
-    if not rest[4]:
-        return y
-    return _with_ordered_gradient(y, not x.is_contiguous() and x.ndim > 3 and x.stride(1) == 1)
-
-
-def _with_ordered_gradient(y: Tensor, last: bool) -> Tensor:
-    """Give the gradient of y the memory order of x, in which ATen's backward reads both."""
-    if (node := y.grad_fn) is not None:  # `register_hook`, without its handle
-        y._backward_hooks = OrderedDict(order=_LAST[y.ndim] if last else Tensor.contiguous)
-        node._register_hook_dict(y)
-    return y
-
-
-_LAST = {
-    4: partial(Tensor.contiguous, memory_format=torch.channels_last),
-    5: partial(Tensor.contiguous, memory_format=torch.channels_last_3d),
-}
-
-
 def _batch_norm(settings: Any, flags: Any) -> Callable[..., Tensor]:
     eps, momentum = settings
     return lambda *operands: batch_norm_of_torch(*operands, True, momentum, eps)
@@ -353,7 +336,7 @@ def instance_norm(
     if many and op.of_torch(operands, settings, backend) is not None:
         enabled = torch.backends.cudnn.enabled
         y = torch.instance_norm(*operands, use_input_stats, momentum, eps, enabled)
-        return _with_ordered_gradient(y, last=False)
+        return with_ordered_gradient(y, last=False)
     if not use_input_stats:
         return batch_norm(input, *given, False, momentum, eps, backend=backend)
     mean, var, *affine = (None if t is None else t.repeat(n) for t in given)
