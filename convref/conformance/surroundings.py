@@ -144,8 +144,10 @@ def _of_other_type(case: Case) -> Case | None:
     return replace(case, call=replace(call, specs=specs), around=())
 
 
-def _with_another_image(case: Case) -> Case:
-    problem = replace(case.call.problem, n=case.call.problem.n + 1)
+def _of_other_batch(case: Case) -> Case:
+    """Return the case with one image less or more, as the seed decides."""
+    n = case.call.problem.n
+    problem = replace(case.call.problem, n=n - 1 if n > 1 and case.seed % 2 else n + 1)
     return replace(case, call=replace(case.call, problem=problem), around=())
 
 
@@ -161,7 +163,7 @@ def _in_other_memory(case: Case) -> Case:
 _EARLIER: dict[str, Callable[[Case], Case | None]] = {
     "data": other_data,
     "dtype": _of_other_type,
-    "batch": _with_another_image,
+    "batch": _of_other_batch,
     "memory": _in_other_memory,
 }
 

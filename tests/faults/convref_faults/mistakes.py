@@ -1,6 +1,8 @@
 """Mistakes of convolution kernels, and predicates on a call that say where they occur."""
 
-from collections.abc import Callable
+import ctypes
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -351,3 +353,21 @@ def repeats(call: Call, role: str) -> bool:
     letters = axis_letters(call.problem, role)
     sizes = dict(zip(letters, call.problem.shape(role)))
     return any(sizes[axis] > 1 for axis in call.spec(role).expand[:1])
+
+
+# Memory and state.
+
+
+def touch(address: int) -> None:
+    """Read the byte before an address."""
+    ctypes.string_at(address - 1, 1)
+
+
+@contextmanager
+def held(kept: dict[Hashable, Any], name: str, value: Any) -> Iterator[None]:
+    """Keep a value under a name within a block."""
+    kept[name] = value
+    try:
+        yield
+    finally:
+        del kept[name]
