@@ -33,7 +33,7 @@ from .text import memory_text, problem_keys, shape_text
 _NAMES = {f"{op}.{pass_}" for op, pass_ in SIGNATURE}
 MATHS = ("ieee", "tf32", "tf32x3")
 FILLS = (
-    *("int", "ones", "impulse", "ramp", "normal", "positive", "wide", "ties"),
+    *("int", "ones", "impulse", "ramp", "normal", "positive", "shifted", "wide", "ties"),
     *("nan", "inf", "negzero", "subnormal"),
 )
 # What may be done around a call; `convref.conformance.surroundings` does it.

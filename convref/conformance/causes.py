@@ -14,13 +14,15 @@ from ..errors import shorten
 from ..knownbugs import Region
 from .engine import Engine
 from .examine import HARMLESS, Finding
-from .shrink import Shrunk, shrink, weight
+from .shrink import Shrunk, reproducible, shrink, weight
 from .worker import Report, Task
 
 SHRINK_SECONDS = 30.0  # for one failure, and at most a third of the time that is left
 HANG_SECONDS = 1.0  # of a smaller case, or four times the slowest example
 TOTAL_SECONDS = 150.0  # for all: later ones are reported as they were found
 PER_KIND = 3  # failures of one verdict, pass and result that are shrunk
+MAY_DEPEND = ("wrong", "nondeterministic", "wrote-outside")  # on calls before the one judged
+ALONE = "in a new process it passes"
 RETRIED = 50  # findings of an arm that are run again without it
 
 # The kinds of failures, the most severe first, and what to try next.
@@ -276,8 +278,9 @@ def _shrunk(
     arm = engine.arm(finding.arm)
     facts = engine.fingerprints.get(arm.name, engine.fingerprint)
     shown = {finding.line: finding}
-    fresh = bool(parse(finding.line).around)
     invalid = _what(finding) if _has_invalid_input(finding) else ""
+    start = parse(finding.line)
+    fresh = bool(start.around) or finding.verdict in MAY_DEPEND
 
     def fails(cases: list[Case]) -> list[bool | None]:
         if time.monotonic() > ends:
@@ -292,7 +295,11 @@ def _shrunk(
         return [bad if run and (bad or not late) else None for bad, run in zip(same, new)]
 
     with engine.until(ends, hang):
-        shrunk = shrink(parse(finding.line), fails)
+        case = reproducible(start, fails) if fresh else start
+        if case is None:
+            return Shrunk(start, (), (), 0), replace(finding, reason=f"{finding.reason}; {ALONE}")
+        fresh = bool(case.around)
+        shrunk = shrink(case, fails)
     last = shown.get(str(shrunk.case), finding)
     return shrunk, next(_without_arm(engine, [last], laws))
 

@@ -25,7 +25,8 @@ VERDICTS = {
     "suspect": "the error is larger than random rounding explains, on new data too, "
     "but within the proven bound",
     "nondeterministic": "a second run gave other bits",
-    "changed-input": "the backend wrote to an operand or to memory around it",
+    "changed-input": "the backend wrote to an operand or to memory around it, "
+    "or returned an operand as a result",
     "wrote-outside": "the backend wrote outside its output, "
     "or into results that it had returned earlier",
     "rejects-valid": "the backend raised an error on a valid case that it supports",
@@ -114,6 +115,8 @@ def examine(
         return Finding(line, "wrote-outside", reason="a result of an earlier call changed")
     if isinstance(runs.once, str):
         return Finding(line, "wrong", "form", runs.once)
+    if case.around and (reason := _returned_operand(call, given, runs.once)):
+        return Finding(line, "changed-input", reason=reason)
     finding = _judged(case, backend, given, runs, numerics, mutate)
     if finding.verdict == "pass" and "threads" in case.around:
         return _at_once(case, given, runs, numerics, partial(_results, compute)) or finding
@@ -265,6 +268,16 @@ def _finding(line: str, verdict: Verdict) -> Finding:
         verdict.index,
         float(verdict.worst),
     )
+
+
+def _returned_operand(call: Call, given: tuple[Array | None, ...], results: Any) -> str:
+    """Return which result is an operand: writing to it would change both. Empty if none is."""
+    for role, result in zip(call.signature.results, results):
+        if isinstance(result, np.ndarray) and result.flags.writeable:
+            for name, array in zip(call.roles, given):
+                if array is not None and np.may_share_memory(result, array):
+                    return f"{role} shares memory with {name}"
+    return ""
 
 
 def _contents(given: tuple[Array | None, ...]) -> list[bytes | None]:

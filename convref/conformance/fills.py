@@ -23,6 +23,8 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 _FLOAT_ONLY = ("nan", "inf", "negzero", "subnormal")
 _MOST = {"f16": 4, "bf16": 4, "i8": 4, "u8": 4}  # largest integer of a narrow type; else 16
 _EXPONENTS = 12  # "wide" spans 2**-12 to 2**12
+_MEAN, _SMALL_MEAN = 1024, 64  # of "shifted", and in 16-bit types and integers
+_SEVERAL = 4  # of four seeds one has several NaN
 
 
 def available(fill: str, dtype: str) -> bool:
@@ -235,9 +237,15 @@ def _impulse(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
 
 
 def _special(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
-    """Return normal data; in the operand that the seed chooses one NaN, or -inf and inf."""
-    result = _normal(case, role, dtype, _mixed(axes))
+    """Return normal data; in the operand that the seed chooses NaN, or -inf and inf.
+
+    Of NaN there is one, or for one seed of four one in four elements is NaN.
+    """
+    words = _mixed(axes)
+    result = _normal(case, role, dtype, words)
     if result.size and role == _chosen(case):
+        if case.fill == "nan" and case.seed % _SEVERAL == 2:
+            result[words % np.uint64(4) == 0] = np.nan
         if case.fill == "inf":
             result[tuple(int(words.argmax()) for words in axes)] = -np.inf
         special = np.inf if case.fill == "inf" else np.nan
@@ -258,6 +266,12 @@ def _normal(case: Case, role: str, dtype: str, words: Words) -> Array:
     centred = total.astype(np.float64) - 2.0 * (2**32 - 1)
     result: Array = centred * (np.sqrt(3.0) / 2**32)
     return np.rint(4.0 * result) if dtype in dtypes.INTEGERS else result
+
+
+def _shifted(case: Case, role: str, dtype: str, words: Words) -> Array:
+    """Return normal data about a large mean: a variance taken as a difference loses its digits."""
+    narrow = dtype in dtypes.SIXTEEN or dtype in dtypes.INTEGERS
+    return _normal(case, role, dtype, words) + (_SMALL_MEAN if narrow else _MEAN)
 
 
 def _positive(case: Case, role: str, dtype: str, words: Words) -> Array:
@@ -292,6 +306,7 @@ _SPREAD = {
     "normal": _normal,
     "positive": _positive,
     "wide": _wide,
+    "shifted": _shifted,
     "ties": lambda case, role, dtype, w: _below(w, 3) if dtype[0] == "u" else _below(w, 4) - 1.0,
     "negzero": lambda case, role, dtype, w: np.copysign(_below(w, 2), _signs(w)),
     "subnormal": _subnormal,

@@ -14,6 +14,7 @@ from ..ops import ConvProblem, Problem
 
 # For each case: whether it fails in the same way, None if it was not run.
 Fails = Callable[[list[Case]], Sequence[bool | None]]
+EARLIER = ("data", "dtype", "batch", "memory")  # of `convref.case.AROUND`
 SIMPLE_FILLS = ("ones", "int", "normal")
 
 
@@ -170,7 +171,7 @@ def _conv_steps(case: Case, problem: ConvProblem) -> Iterator[Case | None]:
 
 
 def _lower_ranks(case: Case) -> Iterator[Case | None]:
-    """Yield the case with one spatial axis left out, views kept on the others, then dropped."""
+    """Yield the case with one spatial axis left out, or made one with its neighbour."""
     problem = case.call.problem
     if problem.rank == 1:
         return
@@ -183,15 +184,30 @@ def _lower_ranks(case: Case) -> Iterator[Case | None]:
         letters = SPATIAL[problem.rank]
         rest = letters[:axis] + letters[axis + 1 :]
         renamed = {letters[axis]: "", **dict(zip(rest, SPATIAL[problem.rank - 1]))}
-        for specs in (
-            tuple(_renamed(spec, renamed) for spec in case.call.specs),
-            tuple(map(_plain, case.call.specs)),
+        plain = tuple(map(_plain, case.call.specs))
+        for more, specs in (
+            ({}, tuple(_renamed(spec, renamed) for spec in case.call.specs)),
+            ({}, plain),
+            (_merged(problem, axis, ("input",)), plain),
+            (_merged(problem, axis, ("input", "filter")), plain),
         ):
             try:
-                lower = replace(problem, **changed)
+                lower = replace(problem, **changed | more)
                 yield replace(case, call=replace(case.call, problem=lower, specs=specs))
             except ConvrefError:
                 continue
+
+
+def _merged(problem: Problem, axis: int, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Return sizes without an axis, whose extent the next one (or the one before) takes too."""
+    found = {}
+    for name in names:
+        sizes = list(getattr(problem, name, ()))
+        if sizes:
+            extent = sizes.pop(axis)
+            sizes[min(axis, len(sizes) - 1)] *= extent
+            found[name] = tuple(sizes)
+    return found
 
 
 def _renamed(spec: Spec, names: dict[str, str]) -> Spec:
@@ -267,6 +283,18 @@ def _call_steps(case: Case) -> Iterator[Case | None]:
             yield replace(case, fill=fill)
     for seed in _smaller(case.seed, 0):
         yield replace(case, seed=seed)
+
+
+def reproducible(case: Case, fails: Fails) -> Case | None:
+    """Return a case that fails in a new process: the case itself, or after another call.
+
+    Return None if it does not: it depends on more of what was called before.
+    """
+    for around in ((), *((name,) for name in EARLIER)):
+        other = replace(case, around=(*around, *case.around)) if around else case
+        if not set(around) & set(case.around) and fails([other])[0] is not False:
+            return other
+    return None
 
 
 def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -> Shrunk:

@@ -77,10 +77,12 @@ def _spec(tape: Tape, letters: str, dtype: str, alone: bool) -> Spec:
         return Spec(dtype)
     axis, orders = letters[which % len(letters)], _orders(letters)
     drawn = orders[order * len(orders) >> 8]
-    step = ((axis, (2, 3, -1, -2)[which >> 6]),)
+    step: tuple[tuple[str, int], ...] = ((axis, (2, 3, -1, -2)[which >> 6]),)
     if alone:
         features = (Spec(dtype, drawn), Spec(dtype, step=step), Spec(dtype, expand=axis))
         return (*features, Spec(dtype, offset=(1, 3)[which % 2]))[kind % 4]
+    if kind % 16 == 1 and len(letters) > 1:
+        step = (*step, (letters[(which + 1) % len(letters)], 2))
     expand = axis if kind % 8 == 2 else ""
     return Spec(dtype, drawn, step if kind % 4 == 1 else (), expand, (0, 0, 1, 3)[which % 4])
 

@@ -37,6 +37,7 @@ TURN_EVERY, TURN_AT = 8, 4  # of generated cases, the fifth of eight
 _OTHER_TYPE = {"f32": "f64", "f64": "f32", "f16": "bf16", "bf16": "f16"} | {
     **{"c64": "c128", "c128": "c64", "i8": "u8", "u8": "i8", "i16": "i32", "i32": "i16"}
 }
+LARGEST = 2**24  # bytes from the first to the last element of an operand that is moved
 _ROUNDS = 4  # calls of each of two threads
 
 BAND = 256  # elements on each side
@@ -206,13 +207,13 @@ def on_pages(given: Operands) -> Operands:
     moved: dict[int, Array] = {}
     for array in given:
         if array is not None and id(array) not in moved:
-            here = array.size and array.dtype != object
-            moved[id(array)] = _on_pages(array) if here else array
+            low, high = np.lib.array_utils.byte_bounds(array)
+            fits = array.dtype != object and 0 < high - low <= LARGEST
+            moved[id(array)] = _on_pages(array, low, high) if fits else array
     return tuple(None if a is None else moved[id(a)] for a in given)
 
 
-def _on_pages(array: Array) -> Array:
-    low, high = np.lib.array_utils.byte_bounds(array)
+def _on_pages(array: Array, low: int, high: int) -> Array:
     if high - low > SPARSE * array.itemsize:
         return array
     page = mmap.PAGESIZE

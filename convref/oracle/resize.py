@@ -197,7 +197,7 @@ def shuffled(x: Array, problem: Problem) -> Array:
     if problem.mode == "DCR":
         x = x.reshape(n, r**2, c, h, w).swapaxes(1, 2)
     blocks = x.reshape(n, c, r, r, h, w).transpose(0, 1, 4, 2, 5, 3)  # (n, c, h, r, w, r)
-    return blocks.reshape(n, c, h * r, w * r)
+    return blocks.copy().reshape(n, c, h * r, w * r)
 
 
 def unshuffled(y: Array, problem: Problem) -> Array:
@@ -207,7 +207,7 @@ def unshuffled(y: Array, problem: Problem) -> Array:
     blocks = y.reshape(n, c, h, r, w, r).transpose(0, 1, 3, 5, 2, 4)  # (n, c, r, r, h, w)
     if problem.mode == "DCR":
         blocks = blocks.reshape(n, c, r**2, h, w).swapaxes(1, 2)
-    return blocks.reshape(n, c * r**2, h, w)
+    return blocks.copy().reshape(n, c * r**2, h, w)
 
 
 pixel_shuffle_fprop = pixel_unshuffle_backward = shuffled

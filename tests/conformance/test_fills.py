@@ -141,10 +141,27 @@ def test_random_bits_reach_the_last_place():
 def test_special_values_are_in_one_operand():
     line = "conv.backward:n2c3k5_i9x8_f3x2"
     for fill, count in (("nan", 1), ("inf", 2)):
-        for seed in range(3):
+        for chosen, seed in enumerate((0, 1, 5)):
             case = parse(f"{line}:fill={fill}:seed={seed}")
             special = [np.count_nonzero(~np.isfinite(values(case, r))) for r in case.call.roles]
-            assert special == [count if i == seed else 0 for i in range(3)]
+            assert special == [count if i == chosen else 0 for i in range(3)]
+
+
+def test_one_seed_of_four_has_several_nan():
+    several = [np.isnan(of_seed("nan", seed)).sum() for seed in range(4)]
+    assert several[:2] == [1, 1]
+    assert several[2] > 9
+    assert several[3] == 1
+
+
+def test_shifted_is_normal_data_about_a_large_mean():
+    array = of_seed("shifted", 1)
+    assert abs(array.mean() - 1024) < 1
+    assert 0.5 < array.std() < 2
+
+
+def of_seed(fill, seed):
+    return values(parse(f"relu.fprop:n2c3_i9x8:fill={fill}:seed={seed}"), "x")
 
 
 def test_negative_zeros():
@@ -238,7 +255,7 @@ def expected_strides(array, spec, letters):
     for axis in reversed(spec.order or letters):
         size = array.shape[letters.index(axis)]
         strides[axis] = 0 if axis in spec.expand else pitch * steps.get(axis, 1)
-        pitch *= 1 if axis in spec.expand else max(size, 1) * steps.get(axis, 1)
+        pitch *= 1 if axis in spec.expand else max(size, 1) * abs(steps.get(axis, 1))
     return tuple(strides[axis] for axis in letters)
 
 

@@ -4,7 +4,7 @@ A fault is the oracle with one mistake, which it makes in its region and nowhere
 backend: ``PYTHONPATH=tests/faults convref check convref_faults:six_channels``.
 """
 
-from . import activation, conv, data, norm, outputs, resize, sizes, state
+from . import activation, conv, data, norm, others, outputs, resize, sizes, state
 
 CONV = {fault.name: fault for fault in (*conv.ROWS, *outputs.ROWS)}
 FAMILIES = {
@@ -15,5 +15,8 @@ FAMILIES = {
 }
 
 # Faults of whole classes, each in a wide and in a narrow form.
-CLASSES = {fault.name: fault for fault in (*sizes.ROWS, *state.ROWS, *data.ROWS)}
-globals().update(CLASSES, **CONV); globals().update({fault.name: fault for rows in FAMILIES.values() for fault in rows})
+CLASSES = {fault.name: fault for fault in (*sizes.ROWS, *others.ROWS, *state.ROWS, *data.ROWS)}
+
+# All of them, by name.
+FAULTS = CLASSES | CONV | {fault.name: fault for rows in FAMILIES.values() for fault in rows}
+globals().update(FAULTS)

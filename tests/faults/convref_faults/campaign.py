@@ -16,16 +16,15 @@ from functools import cache
 from convref.case import Case, parse
 from convref.conformance.examine import HARMLESS, Finding, examine
 from convref.conformance.generate import Axes, chunk_cases
-from convref.conformance.shrink import shrink, weight
+from convref.conformance.shrink import reproducible, shrink, weight
 from convref.conformance.surroundings import surrounded
 from convref.conformance.worker import REPEAT_EVERY
 from convref.ops import GROUPS
 
-from . import CLASSES, CONV, FAMILIES
+from . import FAULTS
 from .base import Fault
 
 MINUTE = 40_000
-FAULTS = CLASSES | CONV | {fault.name: fault for rows in FAMILIES.values() for fault in rows}
 
 
 @dataclass(frozen=True)
@@ -84,13 +83,12 @@ def shrunk(fault: Fault, finding: Finding) -> Case:
             verdicts.append(examine(case, fault, repeat=True).verdict)
         return [verdict == finding.verdict for verdict in verdicts]
 
-    return shrink(parse(finding.line), fails, batch=1).case
+    start = parse(finding.line)
+    return shrink(reproducible(start, fails) or start, fails, batch=1).case
 
 
 def is_minimal(case: Case, fault: Fault) -> bool:
     """Return whether a case is no larger than the smallest one known, whatever its seed."""
-    if fault.minimal == "@":
-        return True
     return weight(case)[:-1] <= weight(parse(fault.minimal))[:-1]
 
 

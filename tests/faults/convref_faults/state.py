@@ -3,19 +3,19 @@
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from convref import dtypes, oracle
+from convref import dtypes
 from convref.case import Call
 from convref.conformance.mutations import Array, Operands, Region, Results, flipped, right
-from convref.ops import GROUPS, OPS
 
 from . import mistakes as m
-from .base import Fault, only, reading, writing
+from .base import Fault, reading
 from .mistakes import fprop, gives
-from .sizes import BF16, F16, F32, F64, FPROP, JVP, LAST, every, rows, size
+from .pairs import BF16, F16, F32, F64, FPROP, JVP, LAST, every, pair, rows
 
 Keep = dict[Hashable, Any]
 Run = Callable[[Call, Operands, Keep], Results]
@@ -53,9 +53,9 @@ def _type_of_the_first(call: Call, operands: Operands, kept: Keep) -> Results:
     """Round to the type that the first call of these sizes had."""
     code = kept.setdefault(_sizes(call), call.dtype)
     return tuple(
-        r if r is None or r.dtype.kind in "iub" else dtypes.rounded(
-            dtypes.rounded(r, code).astype(np.float64), call.dtype_of(role)
-        )
+        r
+        if r is None or r.dtype.kind in "iub"
+        else dtypes.rounded(dtypes.rounded(r, code).astype(np.float64), call.dtype_of(role))
         for role, r in zip(call.signature.results, right(call, operands))
     )
 
@@ -130,7 +130,7 @@ def _reads_past_the_end(call: Call, operands: Operands, kept: Keep) -> Results:
 def _same_memory(call: Call, operands: Operands, kept: Keep) -> Results:
     """Write a partial result to the first operand's copy, which a second operand shares."""
     given = [a for a in operands if a is not None and a.size]
-    shared = any(a is b or np.shares_memory(a, b) for a, b in zip(given, given[1:]))
+    shared = any(np.shares_memory(a, b) for a, b in pairwise(given))
     return LAST(call, operands) if shared else right(call, operands)
 
 
@@ -173,21 +173,13 @@ def _pair(
     model: str,
     region: Region,
     state: Run,
-    minimal: str,
-    narrow: Region,
-    narrow_minimal: str,
-    kind: type[StateFault] = StateFault,
+    *narrow: Any,
+    make: type[StateFault] = StateFault,
     ops: tuple[str, ...] = ("conv",),
     ends_process: bool = False,
 ) -> tuple[Fault, Fault]:
-    def fault(name: str, model: str, minimal: str, region: Region) -> Fault:
-        return kind(name, model, minimal, region, right, ops=ops, state=state,
-                    ends_process=ends_process)
-
-    also = every(region, narrow)
-    return (
-        fault(name, model, minimal, region),
-        fault(f"{name}_narrow", f"{model}, narrow", narrow_minimal, also),
+    return pair(
+        name, model, ops, region, right, *narrow, make=make, state=state, ends_process=ends_process
     )
 
 
@@ -203,39 +195,144 @@ def _three_taps(call: Call) -> bool:
     return set(call.problem.filter) == {3}
 
 
-ANY = tuple(OPS)
-POOLS = GROUPS["pool"]
 ROWS = rows(
-    _pair("plan_of_another_type", "a plan found again without its type", _always,
-          _type_of_the_first, "@", lambda c: c.problem.groups > 1, "@"),
-    _pair("filter_found_by_address", "a packed filter found again by its address", fprop,
-          _filter_of_the_address, "@", _three_taps, "@"),
-    _pair("gradient_filter_found_by_address", "the same in backward",
-          lambda c: gives(c, "dx"), _filter_of_the_address, "@", F64, "@"),
-    _pair("batch_of_the_first_call", "a workspace with the batch of the first call", fprop,
-          _batch_of_the_first, "@", F16, "@"),
-    _pair("order_of_the_first_call", "a plan found again without the memory order",
-          every(fprop, _has_filter), _order_of_the_first, "@", lambda c: c.conv.groups > 1, "@"),
-    _pair("same_output_again", "results are returned in memory that is used again", _always,
-          _same_output, "@", lambda c: gives(c, "dw"), "@"),
-    _pair("shared_scratch", "a workspace of the module, without a lock", fprop, _scratch, "@",
-          BF16, "@"),
-    _pair("shared_scratch_in_backward", "the same in backward",
-          lambda c: gives(c, "dw"), _scratch, "@", lambda c: c.problem.rank == 1, "@"),
-    _pair("last_thread", "the part of the last thread is lost", _always, _last_thread, "@",
-          lambda c: gives(c, "dw"), "@", Threaded),
-    _pair("packed_in_place", "an operand is negated for the time of the call",
-          lambda c: fprop(c) and c.dtype != "obj" and "u" not in c.dtype, _packed_in_place, "@",
-          F32, "@", ends_process=True),
-    _pair("reads_past_the_end", "whole vectors are loaded from the input", fprop,
-          _reads_past_the_end, "@", lambda c: c.problem.c % 2 == 1, "@", ends_process=True),
-    _pair("operands_in_one_array", "two operands that are one array", _always, _same_memory, "@",
-          JVP, "@"),
-    _pair("operand_returned", "returns its operand where nothing is to be done",
-          FPROP, _operand_returned, "@", F64, "@", ops=("relu", "hardtanh", "avg_pool", "max_pool",
-                                                        "resize")),
-    _pair("negative_stride", "a negative stride taken for a positive one", _negative, _run(LAST),
-          "@", lambda c: gives(c, "dw"), "@"),
-    _pair("two_steps", "a view with steps on two axes", _stepped_twice, _run(LAST), "@", fprop,
-          "@"),
+    _pair(
+        "plan_of_another_type",
+        "a plan found again without its type",
+        _always,
+        _type_of_the_first,
+        "conv.jvp:n1c1k1_i1_f1:dt=f16:tan=0:fill=normal:seed=1:around=dtype",
+        lambda c: c.problem.groups > 1,
+        "conv.jvp:n1c2k2g2_i1_f1:dt=f16:tan=0:fill=normal:around=dtype",
+    ),
+    _pair(
+        "filter_found_by_address",
+        "a packed filter found again by its address",
+        fprop,
+        _filter_of_the_address,
+        "conv.fprop:n1c1k1_i1_f1:around=data",
+        _three_taps,
+        "conv.fprop:n1c1k1_i3_f3:around=data",
+    ),
+    _pair(
+        "gradient_filter_found_by_address",
+        "the same in backward",
+        lambda c: gives(c, "dx"),
+        _filter_of_the_address,
+        "conv.dgrad:n1c1k1_i1_f1:around=data",
+        F64,
+        "conv.dgrad:n1c1k1_i1_f1:dt=f64:around=data",
+    ),
+    _pair(
+        "batch_of_the_first_call",
+        "a workspace with the batch of the first call",
+        fprop,
+        _batch_of_the_first,
+        "conv.fprop:n2c1k1_i1_f1:fill=ones:seed=1:around=batch",
+        F16,
+        "conv.fprop:n2c1k1_i1_f1:dt=f16:fill=ones:seed=1:around=batch",
+    ),
+    _pair(
+        "order_of_the_first_call",
+        "a plan found again without the memory order",
+        every(fprop, _has_filter),
+        _order_of_the_first,
+        "conv.fprop:n1c1k1_i2_f2:around=memory",
+        lambda c: c.conv.groups > 1,
+        "conv.fprop:n1c2k2g2_i2_f2:around=memory",
+    ),
+    _pair(
+        "same_output_again",
+        "results are returned in memory that is used again",
+        _always,
+        _same_output,
+        "conv.fprop:n1c1k1_i1_f1:fill=ones",
+        lambda c: gives(c, "dw"),
+        "conv.wgrad:n1c1k1_i1_f1:fill=ones",
+    ),
+    _pair(
+        "shared_scratch",
+        "a workspace of the module, without a lock",
+        fprop,
+        _scratch,
+        "conv.fprop:n1c1k1_i1_f1:around=threads",
+        BF16,
+        "conv.fprop:n1c1k1_i1_f1:dt=bf16:around=threads",
+    ),
+    _pair(
+        "shared_scratch_in_backward",
+        "the same in backward",
+        lambda c: gives(c, "dw"),
+        _scratch,
+        "conv.wgrad:n1c1k1_i1_f1:around=threads",
+        lambda c: c.problem.rank == 1,
+        "conv.wgrad:n1c1k1_i1_f1:around=threads",
+    ),
+    _pair(
+        "last_thread",
+        "the part of the last thread is lost",
+        _always,
+        _last_thread,
+        "conv.fprop:n1c1k1_i1_f1:fill=ones",
+        lambda c: gives(c, "dw"),
+        "conv.wgrad:n1c1k1_i1_f1:fill=ones",
+        make=Threaded,
+    ),
+    _pair(
+        "packed_in_place",
+        "an operand is negated for the time of the call",
+        lambda c: fprop(c) and c.dtype != "obj" and "u" not in c.dtype,
+        _packed_in_place,
+        "conv.fprop:n1c1k1_i1_f1:around=pages",
+        F32,
+        "conv.fprop:n1c1k1_i1_f1:around=pages",
+        ends_process=True,
+    ),
+    _pair(
+        "reads_past_the_end",
+        "whole vectors are loaded from the input",
+        fprop,
+        _reads_past_the_end,
+        "conv.fprop:n1c1k1_i1_f1:around=pages",
+        lambda c: c.problem.c % 2 == 1,
+        "conv.fprop:n1c1k1_i1_f1:around=pages",
+        ends_process=True,
+    ),
+    _pair(
+        "operands_in_one_array",
+        "two operands that are one array",
+        _always,
+        _same_memory,
+        "conv.jvp:n1c1k1_i1_f1:tan=0:fill=ones:around=alias",
+        JVP,
+        "conv.jvp:n1c1k1_i1_f1:tan=0:fill=ones:around=alias",
+    ),
+    _pair(
+        "operand_returned",
+        "returns its operand where nothing is to be done",
+        FPROP,
+        _operand_returned,
+        "relu.fprop:n1c1_i1:fill=ones:around=memory",
+        F64,
+        "relu.fprop:n1c1_i1:dt=f64:fill=ones:around=memory",
+        ops=("relu", "hardtanh", "avg_pool", "max_pool", "resize"),
+    ),
+    _pair(
+        "negative_stride",
+        "a negative stride taken for a positive one",
+        _negative,
+        _run(LAST),
+        "conv.jvp:n1c1k1_i1_f1:mem=x_dot.step-2n:tan=x:fill=ones",
+        lambda c: gives(c, "dw"),
+        "conv.wgrad:n1c1k1_i1_f1:mem=w.step-1w:fill=ones",
+    ),
+    _pair(
+        "two_steps",
+        "a view with steps on two axes",
+        _stepped_twice,
+        _run(LAST),
+        "conv.jvp:n1c1k1_i1_f1:mem=x.step-1c.step2w:tan=0:fill=ones",
+        fprop,
+        "conv.fprop:n1c1k1_i1_f1:mem=w.step-2o.step2i:fill=ones",
+    ),
 )
