@@ -74,6 +74,17 @@ class MojoBackend:
         template = next(a for a in operands if a is not None)
         return tuple(None if r is None else like(r, template) for r in outputs.values())
 
+    def native(self, call: Call) -> tuple[passes.NativePass, ...]:
+        """Return the words of the calls of `entry` that compute a call on C-contiguous arrays."""
+        if (reason := self.supports(call)) is not None:
+            raise UnsupportedError(message(self.name, reason, call))
+        return passes.native_passes(call, threads=self.count or library.cores())
+
+    @property
+    def entry(self) -> Callable[..., int]:
+        """The C function that `convref_mojo.passes` describes."""
+        return library.loaded().convref_pass
+
     def _given(
         self, call: Call, spec: CallSpec, operands: tuple[Any, ...]
     ) -> dict[str, Array | None]:

@@ -57,7 +57,11 @@ def _register_numba() -> None:
     import numba
     from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, numba_njit
 
+    from . import native
+
     def funcify(op: Any, node: Apply, **kwargs: Any) -> Callable[..., Any]:
+        if native.serves(op):
+            return cast("Callable[..., Any]", numba_njit(native.function(op, node)))
         types = [get_numba_type(o.type, layout="C") for o in node.outputs]
         result = types[0] if len(types) == 1 else numba.types.Tuple(types)
         dtypes = [o.type.numpy_dtype for o in node.outputs]

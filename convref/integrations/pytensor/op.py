@@ -15,6 +15,7 @@ from ...api import definitions, views
 from ...api.conv import CONV
 from ...api.definition import Definition
 from ...api.norm import norm_of_batch, norm_of_instance, norm_of_running
+from ...api.run import Prepared
 from ...case import argument, role_dtype
 from ...dtypes import code_of, numpy_dtype
 from ...errors import ConvrefError, invalid
@@ -120,25 +121,30 @@ class ConvrefOp(Op):  # type: ignore[misc]
 
     def compute(self, *arrays: Any) -> list[Any]:
         """Return the wanted results of arrays of any library that `convref` takes."""
+        operands, mask, x = self._operands(arrays)
+        given = self.settings, None, self.backend, mask, self.rank, x
+        found = self.definition.compute(self.pass_, operands, *given)
+        named = dict(zip(SIGNATURE[self.op, self.pass_].results, found, strict=True))
+        return [named[role] for role in self.wanted]
+
+    def prepared(self, *arrays: Any) -> Prepared:
+        """Return the checked call on arrays; of each its shape and type are read."""
+        operands, mask, x = self._operands(arrays)
+        return self.definition.prepare(
+            operands, self.pass_, self.rank, None, self.settings, mask, x
+        )
+
+    def _operands(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[bool, ...], Any]:
+        """Return the operands by role, the mask, and the shape of an x that is no operand."""
         given, form = dict(zip(self.roles, arrays)), SIGNATURE[self.op, self.pass_]
         mask = tuple(role in self.wanted for role in form.results) if form.maskable else ()
         x = None if "x" in form.operands or "x" not in given else tuple(given["x"].shape)
-        operands = tuple(given.get(role) for role in form.operands)
-        found = self.definition.compute(
-            self.pass_, operands, self.settings, None, self.backend, mask, self.rank, x
-        )
-        named = dict(zip(form.results, found, strict=True))
-        return [named[role] for role in self.wanted]
+        return tuple(given.get(role) for role in form.operands), mask, x
 
     def shapes(self, *sizes: Sizes) -> list[Sizes]:
         """Return the shapes of the wanted results of operands of these shapes."""
-        given, form = dict(zip(self.roles, sizes)), SIGNATURE[self.op, self.pass_]
-        arrays = {r: np.broadcast_to(_ZERO.get(r, 0.0), shape) for r, shape in given.items()}
-        operands = [arrays.get(role) for role in form.operands]
-        x = None if "x" in form.operands else given.get("x")
-        mask = tuple(role in self.wanted for role in form.results) if form.maskable else ()
-        settings = self.rank, None, self.settings, mask, x
-        prepared = self.definition.prepare(operands, self.pass_, *settings)
+        given = zip(self.roles, sizes)
+        prepared = self.prepared(*(np.broadcast_to(_ZERO.get(r, 0.0), s) for r, s in given))
         problem, view = prepared.call.problem, prepared.view
         found = [tuple(problem.shape(role)) for role in self.wanted]
         return [view.leave(r, s) if view else s for r, s in zip(self.wanted, found)]

@@ -249,6 +249,37 @@ def test_each_linker_computes_loss_and_gradients(mode):
         assert np.abs(a - e).max() <= 2.0**-40 * np.abs(e).max()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numba_calls_mojo_without_python(monkeypatch, dtype):
+    pytest.importorskip("numba", reason="numba is not installed")
+    mojo = pytest.importorskip("convref_mojo.build", reason="convref_mojo is not installed")
+    if reason := mojo.missing():
+        pytest.skip(reason)
+    x, w, b = (
+        pt.tensor4("x", dtype=dtype),
+        pt.tensor4("w", dtype=dtype),
+        pt.vector("b", dtype=dtype),
+    )
+
+    def outputs(backend):
+        y = cp.conv2d(x, w, b, padding=1, groups=2, backend=backend)
+        y = cp.avg_pool2d(cp.max_pool2d(y, 2, 1, backend=backend), 2, backend=backend)
+        return [y, *pytensor.grad((y**2).sum(), [x, w, b])]
+
+    exact = pytensor.function([x, w, b], outputs("numpy"), mode="FAST_COMPILE")
+    run = pytensor.function([x, w, b], outputs("mojo"), mode="NUMBA")
+    draws = np.random.default_rng(0)
+    for batch, step in ((2, 1), (3, -1), (2, 2)):  # each is planned; the images' memory differs
+        sizes = (batch, 4, 6, 7 * abs(step)), (4, 2, 3, 3), (4,)
+        arrays = [draws.integers(-3, 4, size).astype(dtype) for size in sizes]
+        arrays[0] = arrays[0][..., ::step]
+        found = exact(*arrays)
+        with monkeypatch.context() as patch:
+            patch.setattr(cp.ConvrefOp, "compute", None)
+            for a, e in zip(run(*arrays), found, strict=True):
+                np.testing.assert_array_equal(a, e, strict=True)
+
+
 def test_unknown_batches_leave_the_other_sizes_known():
     x = pt.tensor("x", shape=(None, 4, 9, 9))
     y = cp.max_pool2d(cp.conv2d(x, np.ones((6, 2, 3, 3)), groups=2, padding="same"), 2)
@@ -332,6 +363,21 @@ def test_a_convolution_has_third_derivatives():
     rows = [sum((v + value) * value * k for v, k in zip(array[0, 0, i:], (0, 1))) for i in range(4)]
     exact = sum(row**2 for row in rows).deriv(3)(2)
     assert pytensor.function([x, t], third, mode="FAST_COMPILE")(array, 2.0) == exact
+
+
+def test_named_axes_are_those_of_xtensor():
+    from pytensor.xtensor import as_xtensor, xtensor
+
+    x = xtensor("x", dims=("image", "channel", "row", "column"), shape=(None, 3, 4, 4))
+    y = as_xtensor(cp.max_pool2d(x.values, 2), dims=x.dims)
+    assert (y.type.shape, y.dims) == ((None, 3, 2, 2), x.dims)
+    dx = pytensor.grad(y.values.sum(), x)  # PyTensor's own sums of such arrays have no pullback
+    array = np.arange(48.0).reshape(1, 3, 4, 4)
+    found = pytensor.function([x], [y.mean("row"), dx], mode="FAST_COMPILE")(array)
+    np.testing.assert_array_equal(found[0], array[:, :, 1::2, 1::2].mean(2))
+    wins = np.zeros((1, 3, 4, 4))
+    wins[:, :, 1::2, 1::2] = 1
+    np.testing.assert_array_equal(found[1], wins)
 
 
 @pytest.mark.parametrize("function", [cp.avg_pool2d, cp.batch_norm])

@@ -1,0 +1,201 @@
+"""YOLO11n in PyTensor: the network and weights of yolo11n.py as a graph, judged and trained.
+
+    python docs/examples/yolo11n_pytensor.py --mode JAX --steps 30
+
+The images are rectangles on noise: the colour is the class. Each pass of the gradient, forward and
+backward, is judged on the operands that reach it in the compiled function. Then the network trains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import torch
+from pytensor.graph.traversal import applys_between
+from torch import fx, nn
+from yolo11n import YOLO11n
+
+from convref import dispatch
+from convref.integrations import pytensor as cp
+from convref.judge import judge
+
+CLASSES, BINS, STRIDES = 3, 16, (8, 16, 32)
+
+
+class Graph(fx.Interpreter):
+    """A torch module as a graph of PyTensor, by the module's own `forward`.
+
+    After `run(x)`, `weights` and `statistics` are its parameters and buffers as shared variables,
+    and `updates` the new values of the statistics.
+    """
+
+    def __init__(self, module: nn.Module, backend: str = "auto") -> None:
+        super().__init__(fx.symbolic_trace(module))
+        self.backend = backend
+        self.weights: dict[str, Any] = {}
+        self.updates: list[tuple[Any, Any]] = []
+
+    def shared(self, name: str, tensor: torch.Tensor | None) -> Any:
+        """Return a tensor as a shared variable, whose shape PyTensor then knows."""
+        if tensor is None:
+            return None
+        value = tensor.detach().numpy().copy()
+        return pytensor.shared(value, name, shape=value.shape)
+
+    def weight(self, name: str, tensor: torch.Tensor | None) -> Any:
+        """Return a parameter, and keep it in `weights`."""
+        if tensor is not None:
+            self.weights[name] = self.shared(name, tensor)
+        return self.weights.get(name)
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of a layer."""
+        layer, (x,) = self.fetch_attr(target), args
+        if isinstance(layer, nn.Identity):
+            return x
+        if isinstance(layer, nn.SiLU):
+            return cp.silu(x)
+        if isinstance(layer, nn.MaxPool2d):
+            return cp.max_pool2d(
+                x, layer.kernel_size, layer.stride, layer.padding, backend=self.backend
+            )
+        if isinstance(layer, nn.Upsample):
+            return cp.interpolate(x, scale_factor=layer.scale_factor, mode=layer.mode)
+        w, b = (self.weight(f"{target}.{n}", getattr(layer, n)) for n in ("weight", "bias"))
+        if isinstance(layer, nn.Conv2d):
+            geometry = layer.stride, layer.padding, layer.dilation, layer.groups
+            return cp.conv2d(x, w, b, *geometry, backend=self.backend)
+        mean, var = (self.shared(n, getattr(layer, n)) for n in ("running_mean", "running_var"))
+        given = mean, var, w, b, True, layer.momentum, layer.eps
+        y, *statistics = cp.batch_norm(x, *given, backend=self.backend)
+        self.updates += zip((mean, var), statistics)
+        return y
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of an operator, in the type of its arrays."""
+        if target is getattr and args[1] == "shape":
+            return args[0].type.shape
+        if target is torch.cat:
+            return pt.concatenate(*args)
+        args = [np.float32(a) if isinstance(a, float) else a for a in args]
+        return super().call_function(target, tuple(args), kwargs)
+
+    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of a method of a tensor."""
+        x, *rest = args
+        if target == "reshape":
+            return x.reshape(tuple(rest))
+        if target == "softmax":
+            return cp.softmax(x, rest[0])
+        sizes, axis = rest
+        if target == "chunk":
+            sizes = [x.type.shape[axis] // sizes] * sizes
+        return pt.split(x, list(sizes), n_splits=len(sizes), axis=axis)
+
+
+def examples(batch: int, size: int, dtype: str, seed: int = 0) -> tuple[Any, list[Any]]:
+    """Return images with a rectangle each, and for each map the labels and the box's sides.
+
+    A map's target is (labels, sides), (N, classes, H, W) and (N, 4, bins, H, W). In the cell of a
+    rectangle's centre, the distance to each side is a mean of two bins; elsewhere all are zero.
+    """
+    draws = np.random.default_rng(seed)
+    images = draws.normal(0, 0.1, (batch, 3, size, size)).astype(dtype)
+    maps = [
+        [np.zeros((batch, *a, size // s, size // s), dtype) for a in ((CLASSES,), (4, BINS))]
+        for s in STRIDES
+    ]
+    for n in range(batch):
+        side, label = draws.uniform(size / 4, size / 2, 2), draws.integers(CLASSES)
+        low = draws.uniform(0, size - side)
+        (top, left), (bottom, right) = low.astype(int), (low + side).astype(int)
+        images[n, label, top:bottom, left:right] += 1
+        level = int(side.max() > size / 3)
+        labels, sides = maps[level]
+        i, j = cell = tuple(((low + side / 2) // STRIDES[level]).astype(int))
+        labels[n, label, i, j] = 1
+        centre = (np.array(cell) + 0.5) * STRIDES[level]
+        for k, distance in enumerate((*(centre - low), *(low + side - centre))):
+            least, rest = divmod(float(np.clip(distance / STRIDES[level], 0, BINS - 1.01)), 1)
+            sides[n, k, int(least) : int(least) + 2, i, j] = 1 - rest, rest
+    return images, maps
+
+
+def detection_loss(found: Sequence[Any], maps: Sequence[Any]) -> Any:
+    """Return the loss per image: of the labels in all cells, of the sides where a centre is."""
+    terms = []
+    for y, (labels, sides) in zip(found, maps, strict=True):
+        n, _, h, w = y.type.shape
+        logits, boxes = y[:, 4 * BINS :], y[:, : 4 * BINS].reshape((n, 4, BINS, h, w))
+        terms.append((cp.softplus(logits) - labels * logits).sum())
+        terms.append(-(sides * cp.log_softmax(boxes, 2)).sum())
+    return sum(terms) / np.float32(len(maps[0][0]))
+
+
+def judged(outputs: Sequence[Any], x: Any, image: Any, mode: str) -> int:
+    """Return how many passes of a graph are right; raise AssertionError where one is wrong."""
+    nodes = [n for n in applys_between([x], outputs) if isinstance(n.op, cp.ConvrefOp)]
+    variables = list(dict.fromkeys(v for n in nodes for v in (*n.inputs, *n.outputs)))
+    values = pytensor.function([x], variables, mode=mode)(image)
+    named = dict(zip(variables, map(np.asarray, values), strict=True))
+    for node in nodes:
+        op, inputs = node.op, [named[v] for v in node.inputs]
+        call = (prepared := op.prepared(*inputs)).call
+        given = dict(zip(op.roles, inputs))
+        found = dict(zip(op.wanted, (named[v] for v in node.outputs)))
+        plan = dispatch.plan(call, "auto", "jax" if mode == "JAX" else "numpy")
+        operands = [prepared.operand(r, given.get(r)) for r in call.roles]
+        results = [
+            prepared.operand(r, found[r]) if r in call.wanted else None
+            for r in call.signature.results
+        ]
+        verdict = judge(call, operands, results, plan.backend.numerics(call))
+        assert verdict, f"{op}: {verdict.reason}\n  {call}"
+    return len(nodes)
+
+
+def main(argv: Sequence[str] | None = None) -> list[float]:
+    """Judge the gradient, then train; the losses of the steps."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--mode", default="CVM", help="CVM (the default), JAX, or another linker")
+    parser.add_argument("--size", type=int, default=64, help="height and width of the images")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rate", type=float, default=0.01)
+    parser.add_argument("--backend", default="auto", help="of convolutions, pools and norms")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--unjudged", action="store_true", help="train alone")
+    given = parser.parse_args(argv)
+    torch.manual_seed(0)
+    model = YOLO11n(CLASSES).to(getattr(torch, given.dtype))
+    images, maps = examples(given.batch, given.size, given.dtype)
+    x = pt.tensor("x", dtype=given.dtype, shape=images.shape)
+    graph = Graph(model, given.backend)
+    found = graph.run(x)
+    loss = detection_loss(found, maps)
+    weights = list(graph.weights.values())
+    gradients = pytensor.grad(loss, weights)
+    if not given.unjudged:
+        count = judged([*found, loss, *gradients], x, images, given.mode)
+        print(f"{count} passes are within their bounds")
+    rate = np.float32(given.rate)
+    updates = [(w, w - rate * g) for w, g in zip(weights, gradients)]
+    start = time.perf_counter()
+    step = pytensor.function([x], loss, updates=updates + graph.updates, mode=given.mode)
+    losses = [float(step(images))]
+    print(f"compiled, with the first step, in {time.perf_counter() - start:.1f} s")
+    start = time.perf_counter()
+    losses += [float(step(images)) for _ in range(given.steps)]
+    print(f"{(time.perf_counter() - start) / given.steps:.3f} s a step")
+    print(f"loss {losses[0]:.3f}, after {given.steps} steps {losses[-1]:.3f}")
+    return losses
+
+
+if __name__ == "__main__":
+    main()
