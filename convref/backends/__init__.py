@@ -11,9 +11,8 @@ from ..case import Call
 from ..judge import Numerics
 from ._autodiff import Autodiff
 from ._operands import contiguous
-from ._sampling import may_round_elsewhere
 
-__all__ = ["PLAIN", "Arm", "Autodiff", "Backend", "Inspected", "contiguous", "may_round_elsewhere"]
+__all__ = ["PLAIN", "Arm", "Autodiff", "Backend", "Inspected", "contiguous"]
 
 
 @dataclass(frozen=True)

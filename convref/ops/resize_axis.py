@@ -34,6 +34,7 @@ class ResizeAxis(NamedTuple):
     scale: float = 0.0
     start: float = 0.0
     stop: float = 1.0
+    moved: tuple[tuple[int, int], ...] = ()  # (output, by how many elements): see judge.ties
 
     @property
     def ratio(self) -> Fraction:
@@ -232,6 +233,8 @@ def _nearest(axis: ResizeAxis) -> _Window:
         found = np.floor(centre * np.float32(step))
     else:
         found = NEAREST[axis.near](*positions(axis))
+        for output, steps in axis.moved:
+            found[output] += steps
     ones = np.ones((axis.out, 1), np.int64)
     return _Window(found.astype(np.int64)[:, None], ones, ones.copy())
 

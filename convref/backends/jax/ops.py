@@ -14,7 +14,6 @@ from ... import dtypes
 from ...case import Call
 from ...judge import Numerics
 from .._autodiff import Autodiff
-from .._sampling import may_round_elsewhere
 
 Given = dict[str, Any]
 _OTHER_DERIVATIVES = {
@@ -70,10 +69,8 @@ def _unlike_resize(call: Call) -> str | None:
     if call.dtype in dtypes.INTEGERS and problem.mode != "nearest":
         return "jax.image.resize rounds sums of uint8 otherwise"
     if problem.mode == "nearest":
-        if problem.near != "round_prefer_ceil":
-            return "jax.image.resize supports only near=round_prefer_ceil"
-        doubtful = any(map(may_round_elsewhere, problem.axes))
-        return "positions in float32 may round to another element" if doubtful else None
+        known = problem.near == "round_prefer_ceil"
+        return None if known else "jax.image.resize supports only near=round_prefer_ceil"
     if problem.mode == "area":
         if any(size % out for size, out in zip(problem.input, problem.output)):
             return "jax.image.resize weights partly covered elements in mode area; PyTorch does not"
@@ -104,16 +101,18 @@ _REASONS = {
 
 def numerics(call: Call) -> Numerics:
     """Return the declared model: docs/judge.md says where each number comes from."""
+    nearest = call.op == "resize" and call.problem.mode == "nearest"
+    unit = 2.0**-24 if nearest else None  # of positions
     if call.dtype in dtypes.INTEGERS:
-        return Numerics("exact")
+        return Numerics("exact", positions=unit)
     if call.dtype in dtypes.COMPLEX:  # three real convolutions of sums
         return Numerics("rn32" if call.dtype == "c64" else "rn64", growth=4.0, ftz=True)
     model = "rn64" if call.dtype == "f64" else "rn32"
     stages = _stages(call) if call.dtype in dtypes.SIXTEEN else 0
     # XLA on the CPU flushes subnormals of float32, in which it sums; those of float16 are normal.
     flushes = call.dtype != "f16"
-    if call.op != "resize" or call.problem.mode == "nearest":
-        return Numerics(model, stages=stages, ftz=flushes)
+    if call.op != "resize" or nearest:
+        return Numerics(model, stages=stages, ftz=flushes, positions=unit)
     weights = dtypes.number(call.dtype).u if call.dtype != "f64" else 0.0
     return Numerics(model, stages=stages, ftz=flushes, positions=2.0**-53, weights=weights)
 

@@ -15,6 +15,7 @@ except ImportError as error:
     raise missing_extra("onnx", error) from None
 
 from . import ops as _ops
+from . import resize
 
 
 class OnnxRuntimeBackend:
@@ -53,7 +54,8 @@ class OnnxRuntimeBackend:
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: docs/judge.md says where each number comes from."""
         models = {"f64": "rn64", "f16": "rn32", "bf16": "rn32", "f32": "rn32"}
-        return Numerics(models.get(call.dtype, "exact"))
+        unit = resize.UNIT if call.op == "resize" else None
+        return Numerics(models.get(call.dtype, "exact"), positions=unit)
 
     def fingerprint(self) -> dict[str, str]:
         """Return the version and the provider."""

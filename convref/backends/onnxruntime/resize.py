@@ -9,7 +9,8 @@ from onnx import helper
 from ...case import Call
 from ...ops import ResizeAxis
 from ...oracle import position_error
-from .._sampling import may_round_elsewhere
+
+UNIT = 2.0**-24  # in which positions are rounded
 
 
 def unsupported(call: Call) -> str | None:
@@ -29,8 +30,8 @@ def unsupported(call: Call) -> str | None:
         return "ONNX computes another output size from this scale"
     if problem.scale and problem.roi:
         return "ONNX has no scale together with roi"
-    if any(_doubtful(axis) for axis in problem.axes):
-        return "positions in float32 may round to another element"
+    if any(map(_leaves, problem.axes)):
+        return "positions in float32 may round beyond the image"
     return None
 
 
@@ -39,18 +40,15 @@ def _scaled(problem: Any) -> tuple[int, ...]:
     return tuple(floor(size * scale) for size, scale in zip(problem.input, scales, strict=True))
 
 
-def _doubtful(axis: ResizeAxis) -> bool:
-    """Return whether rounding a position may change the copied element, or leave the image."""
-    positions = [(axis.position(p), position_error(axis, p, 2.0**-24)) for p in range(axis.out)]
+def _leaves(axis: ResizeAxis) -> bool:
+    """Return whether rounding a position of a frame may move it beyond the image."""
+    if axis.coord != "tf_crop_and_resize":
+        return False
+    positions = [(axis.position(p), position_error(axis, p, UNIT)) for p in range(axis.out)]
     parts = *(x.denominator for x, _ in positions), *axis.step.as_integer_ratio()
     if all(map(_is_power, map(abs, parts))):  # it divides by the inverse of the step
         return False
-    ends = (0, axis.size - 1)
-    if axis.coord == "tf_crop_and_resize" and any(
-        abs(x - end) <= off for x, off in positions for end in ends
-    ):
-        return True
-    return axis.mode == "nearest" and may_round_elsewhere(axis)
+    return any(abs(x - end) <= off for x, off in positions for end in (0, axis.size - 1))
 
 
 def _is_power(number: int) -> bool:

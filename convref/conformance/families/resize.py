@@ -9,19 +9,22 @@ from ...ops.resize_axis import COORDINATES, MODES
 from .tape import Tape
 from .windows import Draft, image_sizes, output_sizes
 
-# What PyTorch calls linear, nearest, nearest-exact, area, bicubic, and both with antialias.
+# What PyTorch calls linear, nearest, nearest-exact, area; nearest of JAX and of ONNX; what PyTorch
+# calls bicubic, and both with antialias.
 COMMON: tuple[dict[str, Any], ...] = (
     {},
     {"coord": "align_corners"},
     {"mode": "nearest", "coord": "asymmetric"},
     {"mode": "nearest"},
     {"mode": "area"},
+    {"mode": "nearest", "near": "round_prefer_ceil"},
+    {"mode": "nearest", "coord": "asymmetric", "near": "floor"},
     {"mode": "cubic"},
     {"mode": "cubic", "coord": "align_corners"},
     {"antialias": True, "exclude": True},
     {"mode": "cubic", "antialias": True, "exclude": True, "a": -0.5},
 )
-EVERY_RANK = 5  # the first 5 exist in every library and rank; the others in 2D only
+EVERY_RANK = 7  # the first 7 exist in every library and rank; the others in 2D only
 SCALES = (2.0, 0.5, 1.5, 3.0, 2.5, 0.7, 1.2, 0.3, 1.0, 4.0)
 FRAMES = ((0.0, 1.0), (0.25, 0.75), (-0.5, 1.0), (0.0, 1.25), (1.0, 0.0))
 
