@@ -20,7 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
+from torch.autograd.graph import get_gradient_edge
 from torch.fx import Proxy
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
@@ -39,12 +41,12 @@ Make = Callable[..., Callable[..., Any]]
 MAX_SEEN = 4096
 _CONSTANTS = (int, float, bool, str, type(None))
 _PADDINGS = ("valid", "same")
-_PLAIN = (Tensor, torch.nn.Parameter, FakeTensor)
+_PLAIN = (Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor)
 _CODES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 FLAGS = ("return_indices", "inplace")
 _NAMED = Parameter.POSITIONAL_OR_KEYWORD
 _is_tracing = torch._C._get_tracing_state
-_seen: dict[Any, tuple[Callable[..., Any] | None, bool]] = {}
+_seen: dict[Any, tuple[Callable[..., Any] | None, bool, bool]] = {}
 _decisions: ContextVar[list[bool] | None] = ContextVar("convref_decisions", default=None)
 
 
@@ -97,7 +99,9 @@ class Native:
                 if len(_seen) >= MAX_SEEN:
                     _seen.clear()
                 _seen[key] = found
-        function, recorded = found
+        function, first, second = found
+        # a compiled function has no second derivatives, an exported one has none
+        recorded = second or (first and torch.compiler.is_compiling())
         if _is_tracing():
             if function is None:
                 what = (
@@ -105,30 +109,49 @@ class Native:
                 )
                 raise UnsupportedError(message("torch.jit.trace", f"{self.op.where} {what}"))
             return function
-        taken = not (
+        if (
             function is None
             or forward_ad._current_level >= 0
             or torch._C._functorch.peek_interpreter_stack() is not None
             or (torch._C._len_torch_dispatch_stack() and _is_observed())
-            or not (recorded or not is_recorded(operands) or torch.compiler.is_exporting())
-        )
+        ):
+            function = None
+        elif not (recorded or not is_recorded(operands) or torch.compiler.is_exporting()):
+            alone = len(operands) == 1 and first and not any(flags)
+            function = self._with_second(function, settings, backend) if alone else None
         if (decisions := _decisions.get()) is not None:
-            differentiable = recorded or not any(
-                t is not None and t.requires_grad for t in operands
-            )
-            decisions.append(taken and differentiable and not autocast)
-        return function if taken else None
+            always = recorded or not any(t is not None and t.requires_grad for t in operands)
+            decisions.append(function is not None and always and not autocast)
+        return function
+
+    def _with_second(self, function: Callable[..., Any], settings: Any, backend: str) -> Any:
+        """Return PyTorch's function of one operand, with convref's second derivative."""
+
+        def gradient(x: Tensor, found: Any, grads: tuple[Any, ...]) -> Any:
+            if not torch.is_grad_enabled() or grads[0] is None:
+                return None  # what PyTorch found
+            y = self.op.run((x,), settings, backend)[0]
+            return torch.autograd.grad(y, x, grads[0], create_graph=True)
+
+        def run(x: Tensor) -> Any:
+            y = function(x)
+            if y.grad_fn.next_functions[0][0] is not get_gradient_edge(x).node:
+                return self.op.run((x,), settings, backend)[0]  # not one op of PyTorch's
+            y.grad_fn.register_hook(partial(gradient, x))
+            return y
+
+        return run
 
     def _decided(
         self, operands: Any, settings: Any, backend: str, flags: tuple[Any, ...]
-    ) -> tuple[Callable[..., Any] | None, bool]:
-        """Return PyTorch's function, if it computes the op, and whether its derivatives do too."""
+    ) -> tuple[Callable[..., Any] | None, bool, bool]:
+        """Return PyTorch's function, if it computes the op, and whether also its derivatives."""
         if not all(t is None or type(t) in _PLAIN for t in operands):
-            return None, False
+            return None, False, False
         with _untraced():
             values = tuple(map(_hinted, settings))
             if not _takes(dict(zip(self.op.definition.settings, values))):
-                return None, False
+                return None, False, False
             shapes = [None if t is None else _hinted(tuple(t.shape)) for t in operands]
             made = self.op.configured(shapes, values, backend)
             roles = self.op.row.signature.operands
@@ -136,12 +159,12 @@ class Native:
             found = {role: self._facts(role, t, shape) for role, t, shape in given if t is not None}
             if self.op.widens:
                 if len({fact.dtype for fact in found.values()}) > 1:
-                    return None, False
+                    return None, False, False
                 # as `model.half()` makes them: ATen computes with 16-bit statistics in float32
                 found = {r: f._replace(dtype=role_dtype(r, f.dtype)) for r, f in found.items()}
             call = call_of_facts(made.config, self._with_statistics(found))
-            alone, recorded = _decide(call, backend, self.ordered)
-        return (self.make(settings, flags) if alone else None), recorded
+            alone, first, second = _decide(call, backend, self.ordered)
+        return (self.make(settings, flags) if alone else None), first, second
 
     def _written(self, settings: Any, backend: str, flags: tuple[Any, ...]) -> Callable[..., Any]:
         """Return the function of proxies that writes a call of convref into their graph."""
@@ -177,6 +200,28 @@ class Native:
         absent = [r for r in self.op.row.signature.operands if r in STATISTICS and r not in found]
         fact = x._replace(shape=x.shape[1:2], strides=(1,), dtype=role_dtype("rmean", x.dtype))
         return {**found, **dict.fromkeys(absent, fact)}
+
+
+_whole: list[Callable[..., Any]] = []
+
+
+def in_graph(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let torch.compile put calls of a function into its graph, unread, after `allowed`.
+
+    What is called there is seen by the compiler's backend, as within torch.export.
+    """
+    _whole.append(function)
+    return function
+
+
+def allowed() -> bool:
+    """Return True, after the functions of `in_graph` are known to torch.compile."""
+    torch.compiler.allow_in_graph(_whole)
+    return True
+
+
+# What torch.compiler.assume_constant_result does, which imports the compiler.
+allowed.__dict__["_dynamo_marked_constant"] = True
 
 
 def of_functional(name: str, names: list[str], roles: list[str], constants: dict[str, Any]) -> Make:
@@ -297,14 +342,18 @@ def _is_observed() -> bool:
     return any(isinstance(mode, Observer) for mode in _get_current_dispatch_mode_stack())
 
 
-def _decide(call: Call, backend: str, ordered: bool) -> tuple[bool, bool]:
-    """Return whether a forward pass is PyTorch's own, and whether its derivatives are too."""
+def _decide(call: Call, backend: str, ordered: bool) -> tuple[bool, bool, bool]:
+    """Return whether a forward pass is PyTorch's own, and its first and second derivatives."""
     if backend != "auto" or call.specs[0].device != "cpu":
-        return False, False
+        return False, False, False
     if any(map(call.problem.positions, call.roles)):
-        return False, False  # convref checks their values
+        return False, False, False  # convref checks their values
     alone = _is_torchs(call, ordered)
-    return alone, alone and all(_is_torchs(each, ordered) for each in _derivatives(call))
+    first, second = (
+        alone and all(_is_torchs(each, ordered) for each in _derivatives(call, pass_))
+        for pass_ in ("backward", "double_backward")
+    )
+    return alone, first, first and second
 
 
 def _is_torchs(call: Call, ordered: bool) -> bool:
@@ -329,17 +378,15 @@ def _raw_regions(ordered: bool) -> tuple[knownbugs.Region, ...]:
     )
 
 
-def _derivatives(call: Call) -> Iterator[Call]:
-    """Yield the calls that reverse mode may make, with cotangents in either memory order."""
+def _derivatives(call: Call, pass_: str) -> Iterator[Call]:
+    """Yield the calls of a pass that reverse mode may make, with cotangents in either order."""
     known = dict(zip(call.roles, call.specs))
-    for pass_ in ("backward", "double_backward"):
-        form = SIGNATURE[call.op, pass_]
-        masks = [(), (False, *(True,) * (len(form.results) - 1))] if form.maskable else [()]
-        for last in (False, True):
-            specs = (known.get(role) or _cotangent(call, role, last) for role in form.operands)
-            given = tuple(specs)
-            for mask in masks:
-                yield Call(call.op, pass_, call.problem, mask, None, given)
+    form = SIGNATURE[call.op, pass_]
+    masks = [(), (False, *(True,) * (len(form.results) - 1))] if form.maskable else [()]
+    for last in (False, True):
+        given = tuple(known.get(r) or _cotangent(call, r, last) for r in form.operands)
+        for mask in masks:
+            yield Call(call.op, pass_, call.problem, mask, None, given)
 
 
 def _cotangent(call: Call, role: str, last: bool) -> Spec:

@@ -39,8 +39,10 @@ from ._kernels import PassConfig
 from ._native import (
     Make,
     Native,
+    allowed,
     as_call,
     batch_norm_of_torch,
+    in_graph,
     of_functional,
     with_ordered_gradient,
 )
@@ -81,6 +83,7 @@ class _Op:
         self.view = views.lines if lines else definition.view
         form = self.row.signature
         self.widens = any(role in STATISTICS for role in (*form.operands, *form.results))
+        self.whole = in_graph(lambda *given: self(*given))
 
     def configured(self, shapes: Any, settings: Any, backend: str) -> _Configured:
         """Return the configuration of the op for operands of these shapes."""
@@ -116,7 +119,7 @@ class _Op:
         self, operands: Any, settings: Any, backend: str | None, *flags: bool
     ) -> Callable[..., Any] | None:
         """Return PyTorch's own function of the operands, None unless it computes the op."""
-        if self.native is None or torch.compiler.is_dynamo_compiling():
+        if self.native is None:
             return None
         return self.native.find(operands, settings, chosen(backend), flags)
 
@@ -130,6 +133,9 @@ class _Op:
         dtype: torch.dtype | None = None,
     ) -> Any:
         """Return y; with `return_indices` the indices too."""
+        if torch.compiler.is_dynamo_compiling() and allowed():
+            flags = return_indices, inplace, dtype
+            return self.whole(operands, settings, chosen(backend), *flags)
         if dtype is None:
             native = self.of_torch(operands, settings, backend, return_indices, inplace)
             if native is not None:
@@ -275,6 +281,9 @@ def batch_norm(
 
     Arguments as in torch.nn.functional.batch_norm, which also writes into the running ones.
     """
+    if torch.compiler.is_dynamo_compiling() and allowed():
+        tensors = input, running_mean, running_var, weight, bias
+        return _WHOLE_BATCH(*tensors, training, momentum, eps, chosen(backend))
     op, settings = (_TRAINING, (eps, momentum)) if training else (_EVALUATION, (eps,))
     operands = input, weight, bias, running_mean, running_var
     native = op.of_torch(operands, settings, backend)
@@ -329,6 +338,8 @@ def instance_norm(
     if not isinstance(input, Tensor):
         inputs = input, *given, use_input_stats, momentum, eps
         return as_call(instance_norm, *inputs, backend=backend)
+    if torch.compiler.is_dynamo_compiling() and allowed():
+        return _WHOLE_INSTANCE(input, *given, use_input_stats, momentum, eps, chosen(backend))
     n, c, *space = input.shape
     op, settings = (_TRAINING, (eps, momentum)) if use_input_stats else (_EVALUATION, (eps,))
     operands = input, weight, bias, running_mean, running_var
@@ -358,6 +369,8 @@ def conv_config(
     return _remembered(_CONVOLUTIONS[rank], shapes, settings, chosen(backend)).config
 
 
+_WHOLE_BATCH = in_graph(lambda *given: batch_norm(*given[:-1], backend=given[-1]))
+_WHOLE_INSTANCE = in_graph(lambda *given: instance_norm(*given[:-1], backend=given[-1]))
 _CONVOLUTIONS = {rank: _Op(CONV, rank) for rank in RANKS}
 _CONV_DEFAULTS = [p.default for p in CONV.parameters if p.name in CONV.settings]
 _TRAINING = _Op(norm_of_batch, 0, _batch_norm, ordered=True, training=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import re
 import sys
 import threading
 
@@ -78,6 +79,40 @@ def test_compiled_whole_for_any_batch_size(training, fresh):
         assert torch.equal(y, wanted)
         assert all(map(torch.equal, gradients(model, y), gradients(plain, wanted)))
     assert all(map(torch.equal, model.buffers(), plain.buffers()))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_compiled_graph_has_the_ops_of_torch_nn(training, fresh):
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.InstanceNorm2d(4), nn.MaxPool2d(2)
+    model = torch.nn.Sequential(*layers, nn.Hardsigmoid(), nn.Upsample(scale_factor=2))
+    plain = copy.deepcopy(model)
+    revert(plain)
+    graphs = []
+
+    def kept(graph, inputs):
+        graphs[-1] += [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+        return make_boxed_func(graph.forward)
+
+    for one in (model, plain):
+        torch.compiler.reset()
+        graphs.append([])
+        compiled = torch.compile(
+            one.train(training), backend=aot_autograd(fw_compiler=kept), fullgraph=True
+        )
+        with torch.set_grad_enabled(training):
+            y = compiled(batch())
+        if training:
+            y.sum().backward()
+    ours, theirs = map(sorted, graphs)
+    assert not [name for name in ours if name.startswith("convref")]
+    assert [*filter(_computes, ours)] == [*filter(_computes, theirs)]
+
+
+def _computes(name):
+    return name.startswith("aten.") and not re.search("detach|clone|as_strided", name)
 
 
 def test_compiled_with_a_running_mean_of_all_batches(fresh):

@@ -365,3 +365,16 @@ def test_what_has_no_gradient_is_refused(lost, compute):
     x = torch.ones(2, 4, requires_grad=True)
     with pytest.raises(UnsupportedError, match=f"{lost}.* has no gradient"):
         (compute(x).sum() + x.sum()).backward()
+
+
+def test_second_derivative_that_aten_lacks():
+    """ATen computes the first derivative, and refuses to differentiate it."""
+    x = torch.tensor([-4.0, -1.0, 2.0, 5.0], requires_grad=True)
+    dy = torch.tensor([1.0, 6.0, 12.0, 3.0], requires_grad=True)
+    y = functional.hardsigmoid(2 * x)
+    assert type(y.grad_fn).__name__ == "HardsigmoidBackward0"
+    (plain,) = torch.autograd.grad(y, x, dy, retain_graph=True)
+    (dx,) = torch.autograd.grad(y, x, dy, create_graph=True)
+    assert torch.equal(dx, plain)
+    (slope,) = torch.autograd.grad(dx.sum(), dy)
+    assert torch.equal(slope > 0, (2 * x).abs() < 3)
