@@ -229,13 +229,19 @@ EXAMPLES = {
         "batch_norm.double_backward:n1c2_i2:dt=f16:mask=100:fill=impulse",
         "instance_norm.double_backward:n1c2_i2:dt=f16:mask=100:fill=impulse",
     ),
+    "torch-group-norm-f16-second": (
+        "group_norm.double_backward:n3c6g3_i68:eps=0.5:weight=0:dt=f16:fill=wide:seed=9451",
+    ),
     "torch-frozen-norm-mean": ("batch_norm_eval.wgrad:n1c2_i1:mem=rmean.step3c",),
     "torch-frozen-norm-variance": ("batch_norm_eval.dgrad:n1c2_i1:mem=rvar.step3c:fill=ones",),
     "torch-gelu-infinity": (
         "gelu.fprop:n1c1_i32:fill=inf",
         "gelu.jvp:n1c1_i32:dt=bf16:fill=inf",
     ),
-    "torch-hardswish-jvp-nan": ("hardswish.jvp:n1c1_i1:fill=nan",),
+    "torch-hardswish-jvp-nan": (
+        "hardswish.jvp:n1c1_i1:fill=nan",
+        "hardswish.double_backward:n2c3_i22x5:dt=bf16:mem=ddx.nhwc.step3c:fill=nan:seed=19970",
+    ),
     "torch-mish-second": ("mish.double_backward:n2c6_i7x10:mask=01:fill=wide:seed=60646",),
     "torch-hardshrink-nan": ("hardshrink.backward:n1c3_i6:fill=nan:seed=6677",),
     "torch-elu-nan": (
@@ -249,6 +255,7 @@ EXAMPLES = {
         "prelu.double_backward:n1c1_i1:mask=010:fill=negzero:seed=27332",
     ),
     "torch-f16-second-order": (
+        "logsigmoid.double_backward:n1c2_i2x3x36:dt=f16:fill=wide:seed=41019",
         "softplus.double_backward:n1c2_i5:dt=f16:mask=01:fill=wide:seed=52297",
         "celu.double_backward:n1c2_i1:dt=f16:mask=01:fill=wide",
         "selu.double_backward:n1c1_i2:dt=f16:mask=01:fill=wide:seed=3228",
@@ -274,7 +281,10 @@ EXAMPLES = {
     ),
     "torch-unpool-order": ("max_unpool.double_backward:n1c2_i2x2_o2x2:mem=indices.hcwn:fill=ones",),
     "torch-nll-loss-order": ("nll_loss.backward:n1c1_i2x2:mem=x.whcn:fill=ones",),
-    "torch-avg-pool3d-padding": ("avg_pool.jvp:n1c1_i1x1x1_f1x1x2_p0x0x1:fill=ones",),
+    "torch-avg-pool3d-padding": (
+        "avg_pool.jvp:n1c1_i1x1x1_f1x1x2_p0x0x1:fill=ones",
+        "avg_pool.fprop:n1c1_i1x1x1_f1x1x2_p0x0x1:fill=ones",
+    ),
     "torch-lp-pool-ceil": ("lp_pool.jvp:n1c1_i1_f2_s2:ceil=1:fill=ones",),
     "torch-lp-pool-at-0": (
         "lp_pool.jvp:n1c1_i2_f1:fill=impulse",

@@ -71,6 +71,7 @@ class Backend(Protocol):
     - ``chunk``, how many examples are a chunk, where 1,000 take minutes;
     - ``run_many(calls, operands)``, which returns the results of `run` for each call, where a batch
       takes less time, and ``batch``, the number of calls in one;
+    - ``serial``, true where two threads must not call it at once;
     - ``threads(count)``, a context manager in which that many threads compute;
     - ``run_into(call, outputs, *operands)``, which writes the results into arrays that it is given:
       one for each role, contiguous, None where masked off. The court checks the memory around them.

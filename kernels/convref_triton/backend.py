@@ -36,6 +36,7 @@ class TritonBackend:
     """Computes convolutions, pools, norms and resizing with hand-written kernels."""
 
     checked_by_dispatch = True
+    serial = True  # the interpreter has state of its own
     chunk = 64  # the interpreter needs seconds for some examples
     large = False  # and minutes for thousands of programs
 

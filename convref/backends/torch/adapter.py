@@ -64,6 +64,11 @@ class TorchBackend:
         self.arms = arms
 
     @property
+    def serial(self) -> bool:
+        """Return whether a call sets flags that are those of all threads."""
+        return not self.onednn
+
+    @property
     def raw(self) -> TorchBackend:
         """Return the same backend without convref's edge rules."""
         return TorchBackend(self.name, rules=False, onednn=self.onednn)

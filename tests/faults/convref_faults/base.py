@@ -1,6 +1,7 @@
 """Faults: the base class, and mistakes of kernels besides the mutations."""
 
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from convref.backends.numpy import declared
 from convref.case import Call
 from convref.conformance.mutations import Change, Operands, Region, Results, Wrong, changed, right
 from convref.judge import Numerics
+
+SWAPPING = RLock()  # one thread at a time may change a module
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,10 @@ def swapped(module: Any, **functions: Any) -> Wrong:
     """Return a kernel that computes with other functions in the place of a formula's own."""
 
     def wrong(call: Call, operands: Operands) -> Results:
+        with SWAPPING:
+            return compute(call, operands)
+
+    def compute(call: Call, operands: Operands) -> Results:
         own = {name: getattr(module, name) for name in functions}
         try:
             vars(module).update(functions)
