@@ -15,8 +15,10 @@ except ImportError as error:
 from .check import Finding, findings
 from .data import for_program
 from .pair import store
+from .power import mutants
 from .report import Program, Report, judged
 from .trace import Trace
+from .verdict import verdict
 
 __all__ = [
     "Finding",
@@ -26,5 +28,7 @@ __all__ = [
     "findings",
     "for_program",
     "judged",
+    "mutants",
     "store",
+    "verdict",
 ]

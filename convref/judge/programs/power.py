@@ -28,44 +28,40 @@ class Power(NamedTuple):
 
 def power(traced: Callable[..., Any]) -> Power:
     """Return which mutations pass; `traced` runs the reference as `Program.traced` does."""
-    seen: list[tuple[str, bool]] = []
-    trace, right = traced(
-        change=lambda number, op, pairs, found, rule: _note(seen, op, pairs, found)
-    )
+    trace, right = traced()
     missed, tried = [], 0
-    for name, result in _mutants(traced, right, seen):
-        verdicts = (
-            verdict(n, result[n], like, pair, trace.numerics) for n, (like, pair) in right.items()
-        )
+    for name, result in mutants(traced):
         tried += 1
-        if all(v.kind != "wrong" for v in verdicts):
+        if all(
+            verdict(each, result[each], like, pair, trace.numerics).kind != "wrong"
+            for each, (like, pair) in right.items()
+        ):
             missed.append(name)
     return Power(tried, tuple(missed))
 
 
-def _note(seen: list[tuple[str, bool]], op: Op, pairs: Any, found: Any) -> Any:
-    seen.append((op.name.removeprefix("aten."), _passed_through(op, pairs, found) is not None))
-    return found
+def mutants(traced: Callable[..., Any]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield the name and the results of each mutation of a reference."""
+    changes: list[tuple[int, str, Any]] = []
 
+    def note(number: int, op: Op, pairs: Any, found: Any, rule: Any) -> Any:
+        name = op.name.removeprefix("aten.")
+        if _passed_through(op, pairs, found) is not None:
+            changes.append((number, f"without {name}", _dropped))
+        if name in _SUMS:
+            changes.append((number, f"last term of {name} dropped", _last_dropped))
+            changes.append((number, f"{name} in float16", _narrow))
+        return found
 
-def _mutants(
-    traced: Any, right: dict[str, Any], seen: list[tuple[str, bool]]
-) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    _, right = traced(change=note)
     likes = {name: like for name, (like, _) in right.items()}
     yield "zeros", {name: torch.zeros_like(t) for name, t in likes.items()}
     if all(t.is_floating_point() and t.numel() > 1 for t in likes.values()):
         yield "a constant", {n: t.mean().expand(t.shape).to(t.dtype) for n, t in likes.items()}
-    for number, (name, passes) in enumerate(seen):
-        changes = {f"without {name}": _dropped} if passes else {}
-        if name in _SUMS:
-            changes |= {
-                f"last term of {name} dropped": _last_dropped,
-                f"{name} in float16": _narrow,
-            }
-        for label, change in changes.items():
-            _, found = traced(change=_at(number, change))
-            values = {n: pair.value.to(like.dtype) for n, (like, pair) in found.items()}
-            yield f"{label} (operation {number})", values
+    for number, label, change in changes:
+        _, found = traced(change=_at(number, change))
+        values = {n: pair.value.to(like.dtype) for n, (like, pair) in found.items()}
+        yield f"{label} (operation {number})", values
 
 
 def _at(place: int, change: Any) -> Change:

@@ -63,9 +63,10 @@ def _is_exact(op: Op, largest: Tensor, x: Pair, w: Pair, bias: Pair | None) -> A
     return exact_sums(op, largest, step)
 
 
-def exact_sums(op: Op, largest: Tensor, step: float) -> Any:
-    """Return where partial sums of multiples of `step` are numbers of the accumulator."""
-    return largest * op.numerics.growth <= step / torch.finfo(op.held).eps * 2
+def exact_sums(op: Op, largest: Tensor, step: float, stages: int = 0) -> Any:
+    """Return where partial sums of multiples of `step` are numbers of the type that holds them."""
+    held = op.dtype if stages or op.numerics.stages else op.held
+    return largest * op.numerics.growth <= 2 * step / torch.finfo(held).eps
 
 
 @rule("mm", "bmm")

@@ -11,7 +11,10 @@ from .table import rule
 
 @rule("prod", "cumprod")
 def prod(op: Op, x: Pair, *axes: Any, dtype: Any = None) -> Pair:
-    """Return a product of elements, all or so far; it is linear in each of them."""
+    """Return a product of elements, all or so far; it is linear in each of them.
+
+    Partial products may have the dtype, as PyTorch's have on CPUs.
+    """
     f = getattr(torch, op.name.rpartition(".")[2])
     value, largest, error = f(x.wide, *axes), f(x.magnitude, *axes), 0.0
     count = x.value.numel() // max(1, value.numel() if f is torch.prod else 1)
@@ -19,9 +22,8 @@ def prod(op: Op, x: Pair, *axes: Any, dtype: Any = None) -> Pair:
         error = largest - f(x.wide.abs(), *axes)
         error = error + op.of(torch.float64).gamma(count) * largest
     step = grain(x)
-    return op.close(
-        value, error, largest, count, exact=step == 1.0 and exact_sums(op, largest, 1.0)
-    )
+    exact = step == 1.0 and exact_sums(op, largest, 1.0, stages=1)
+    return op.close(value, error, largest, count, exact, stages=count)
 
 
 @rule("cumsum")
