@@ -446,3 +446,12 @@ def test_check_leaves_nothing_in_the_folder(tmp_path):
     command += ["--dtype=f32", "--examples=400", "--jobs=1"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=600)
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.py"]
+
+
+def test_piped_tables_are_as_wide_as_their_words():
+    narrow = "import os; os.environ['COLUMNS'] = '30'"
+    status, text, _ = main("check", "loops", "--examples", "3", "--jobs", "1", before=narrow)
+    assert status == 0
+    assert "op.pass" in text
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) > 30

@@ -1,6 +1,5 @@
 """The console and tables of the commands; rich is imported when something is printed."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +17,9 @@ UNLIMITED = 10_000  # columns
 
 
 def console() -> Console:
-    """Return a console as wide as the terminal; without one, in a log, no line is broken."""
+    """Return a console as wide as the terminal; in a pipe or a file no line is broken."""
     made = Console(highlight=False)
-    if not made.is_terminal and "COLUMNS" not in os.environ:
+    if not made.is_terminal:  # COLUMNS may be exported, and is the width of some terminal
         made.width = UNLIMITED
     return made
 

@@ -113,10 +113,11 @@ def table(counts: Mapping[Any, int]) -> Table:
     """Return the grid: a row per op, pass and dtype, a column per verdict."""
     found = {key[3] for key, n in counts.items() if n}
     seen = [v for v in VERDICTS if v in found]
-    grid = Table("op.pass", "dtype", box=rich.box.SIMPLE_HEAD)
-    for verdict in seen:
-        grid.add_column(verdict, justify="right", style=STYLE.get(verdict, "red"))
-    grid.add_column("exact", justify="right", style="dim")
+    grid = Table(box=rich.box.SIMPLE_HEAD)
+    styles = {"op.pass": "", "dtype": "", **{v: STYLE.get(v, "red") for v in seen}, "exact": "dim"}
+    for name, style in styles.items():  # a narrow terminal folds words and cuts none off
+        right = name not in ("op.pass", "dtype")
+        grid.add_column(name, justify="right" if right else "left", style=style, overflow="fold")
     rows = sorted({key[:3] for key in counts})
     for op, pass_, dtype in rows:
         cells = [
