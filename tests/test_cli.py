@@ -238,7 +238,7 @@ ERRORS = [
     (("run", LINE, "--backend", "nope"), "'nope' is unknown, needs"),
     (("check", "nope"), "'nope' is unknown, needs"),
     (("check", "loops", "--shard", "3/2"), "--shard is '3/2', needs i/n"),
-    (("run", LINE, "--snippet", "abacus"), "needs torch or jax"),
+    (("run", LINE, "--snippet", "abacus"), "needs one of torch, jax"),
     (("check", "loops", "--replay", "no/such/file"), "No such file"),
     (
         ("check", "loops", "--op", "nope"),

@@ -6,10 +6,14 @@ import ast
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from itertools import islice
+from textwrap import indent
 
 import numpy as np
 import pytest
@@ -19,6 +23,7 @@ from convref.case import parse, parse_problem
 from convref.conformance.operands import operands
 from convref.errors import ConvrefError, UnsupportedError
 from convref.exports._data import LITERAL
+from convref.ops import SIGNATURE
 from convref.oracle import evaluate
 
 # Executes snippets one after the other in a process that has no convref: printed text, and the
@@ -215,7 +220,75 @@ def test_small_snippets_contain_data_and_reference(line):
         for role in case.call.wanted:
             if results[role].size == 1:
                 number = results[role].astype(complex if case.call.dtype[0] == "c" else float)
-                assert f"# convref: {role} = {number.tolist()}" in program
+                assert f'print("expected {role} =", {number.tolist()})' in program
+
+
+OTHERS = [
+    "max_pool.fprop:n1c2_i5x4_f2x2_s2",
+    "avg_pool.backward:n1c2_i4x4_f2x2_s2_p1:cip=0",
+    "lp_pool.fprop:n1c1_i4_f2_s2",
+    "max_unpool.jvp:n1c1_i2_o4",
+    "adaptive_max_pool.double_backward:n1c1_i5_o2",
+    "resize.double_backward:n1c2_i4x3_o6x5",
+    "grid_sample.backward:n1c1_i3x3_o2x2",
+    "pixel_shuffle.backward:n1c4_i2x2",
+    "batch_norm.fprop:n2c2_i3",
+    "batch_norm_eval.double_backward:n2c2_i3:weight=0",
+    "group_norm.backward:n2c4g2_i3:bias=0",
+    "layer_norm.jvp:n2c2_i3",
+    "gelu.double_backward:n1c2_i3",
+    "prelu.jvp:n1c2_i3",
+    "cross_entropy.backward:n2c3_i2:weight=1",
+    "nll_loss.double_backward:n2c3_i1",
+]
+GAPS = "not supported|not implemented|no entry for|does not support it|at most half|half of kernel"
+
+
+def drawn():
+    """Yield two small cases of each op and pass."""
+    from convref.conformance.generate import Axes, chunk_cases
+
+    for op, pass_ in SIGNATURE:
+        axes = Axes(5, (op,), (pass_,), ("f32",), ("int",), size=25)
+        small = (case for case in chunk_cases(axes, 0) if case.call.memory() < 1 << 14)
+        yield from map(str, islice(small, 2))
+
+
+def printed_expectations(line, printed):
+    """Check that what a program prints as expected is what the oracle gives; return how many."""
+    case, names = parse(line), {"nan": np.nan, "inf": np.inf, "__builtins__": {}}
+    results = zip(case.call.signature.results, evaluate(case.call, *operands(case)))
+    oracle = {role: r.tolist() for role, r in results if r is not None}
+    told = [row.split(" = ") for row in printed.splitlines() if row.startswith("expected ")]
+    for name, text in told:
+        np.testing.assert_equal(eval(text, names), oracle[name.removeprefix("expected ")], line)
+        assert f"\n{name.removeprefix('expected ')} = " in f"\n{printed}"
+    return len(told)
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "tensorflow", "numpy"])
+def test_programs_of_every_op_print_what_the_oracle_gives(name):
+    """A few by default, two of each op and pass nightly; a library refuses what it lacks."""
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"needs {name}")
+    nightly = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+    lines = list(drawn()) if nightly else OTHERS[:: 1 if name == "torch" else 4]
+    programs = {}
+    for line in [*lines, "relu.fprop:n1c1_i3", "conv.fprop:n1c2k2g2_i4_f2_s2_p1,0"]:
+        with suppress(UnsupportedError):
+            programs[line] = getattr(exports, f"to_{name}")(parse(line))
+    assert len(programs) >= (len(OTHERS) if name == "torch" else 2)
+    wrapped = [
+        f"try:\n{indent(p, '  ')}\nexcept Exception as e:\n  print('gap', e)"
+        for p in programs.values()
+    ]
+    told = 0
+    for line, (printed, *_) in zip(programs, run(wrapped), strict=True):
+        if printed.startswith("gap"):
+            assert re.search(GAPS, printed), f"{line}: {printed}"
+            continue
+        told += printed_expectations(line, printed)
+    assert told >= len(programs) // 2
 
 
 def test_strided_operands_have_the_strides_of_the_case():

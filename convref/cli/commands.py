@@ -231,7 +231,7 @@ def run(
     line: Annotated[str, typer.Argument(help="A case line.")],
     backend: Annotated[str, typer.Option(help="Name or package.module:object.")] = "torch",
     snippet: Annotated[
-        str, typer.Option(help="Print a program without convref instead: torch or jax.")
+        str, typer.Option(help="Print a program of torch, jax, numpy, tensorflow instead.")
     ] = "",
     threads: Annotated[
         int, typer.Option(min=0, help="Threads of the torch program; 0: torch's default.")
@@ -273,14 +273,18 @@ def run(
 
 
 def _program(case: Case, library: str, threads: int) -> str:
-    """Return a program of torch or jax that computes a case without convref."""
+    """Return a program of a library that computes a case without convref."""
     from .. import exports
 
-    if library == "torch":
-        return exports.to_torch(case, threads=threads)
-    if library == "jax":
-        return exports.to_jax(case)
-    raise invalid("run", f"--snippet is {library!r}, needs torch or jax")
+    writers: dict[str, Callable[[Case], str]] = {
+        "torch": lambda case: exports.to_torch(case, threads=threads),
+        "jax": exports.to_jax,
+        "numpy": exports.to_numpy,
+        "tensorflow": exports.to_tensorflow,
+    }
+    if library not in writers:
+        raise invalid("run", f"--snippet is {library!r}, needs one of {', '.join(writers)}")
+    return writers[library](case)
 
 
 @app.command()

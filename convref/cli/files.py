@@ -66,6 +66,34 @@ def report_draws(
         print(drawn(op, examples, seed))
 
 
+@app.command("issue")
+def report_issue(
+    finding: Annotated[str, typer.Argument(help="A log of check, or a case line.")],
+    number: Annotated[int, typer.Option(min=1, help="Which failure of the log, from 1.")] = 1,
+    backend: Annotated[str, typer.Option(help="The backend that runs a case line.")] = "torch",
+) -> None:
+    """Print a bug report for the library: versions, a program without convref, its results."""
+    from ..conformance import report
+    from ..conformance.causes import Failure, kind_of, run_line
+    from ..conformance.engine import Engine
+    from ..conformance.report.issue import issue
+
+    path = Path(finding)
+    if path.is_file():
+        total = report.merge([path])
+        if number > len(total.failures):
+            raise invalid("report", f"{path} has {len(total.failures)} failures, not {number}")
+        print(issue(total.failures[number - 1], total.backend, total.fingerprint))
+        return
+    case = affordable(parse(finding))
+    with Engine(backend) as engine:
+        found = run_line(engine, str(case))
+        if found.verdict in ("pass", "unsupported"):
+            raise invalid("report", f"{backend}: the verdict is {found.verdict}", case)
+        failure = Failure(str(case), found.verdict, found.reason, seen=1, kind=kind_of(found))
+        print(issue(failure, backend, engine.fingerprint))
+
+
 MAX_REPLAY = 16 << 20  # bytes
 
 

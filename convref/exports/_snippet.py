@@ -2,15 +2,16 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from .. import dtypes
 from ..case import Call, Case
 from ..errors import UnsupportedError, message
-from ..ops import BASE_ROLE, ConvProblem, Problem
+from ..ops import BASE_ROLE, SIGNATURE, ConvProblem, Problem
 from ._data import LITERAL, UNPACK, array_text, widest
+from ._forward import Forward
+from ._tensors import listed
 
 NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 NAMES |= {"c64": "complex64", "c128": "complex128", "u8": "uint8"}
@@ -25,6 +26,8 @@ class Program(ABC):
     names = NAMES
     jvp: str  # the framework's functions
     zeros: str
+    lister = ".tolist()"  # of a result
+    forwards: dict[str, Forward] = {}  # by op: the expression of y
 
     def __init__(self, case: Case) -> None:
         from ..conformance.operands import operands
@@ -36,6 +39,9 @@ class Program(ABC):
         present = {role: a for role, a in self.arrays.items() if a is not None}
         self.texts = {role: array_text(role, a) for role, a in present.items()}
         self.exact = all(text.exact for text in self.texts.values())
+        self.computed = self.call.wanted
+        bases = [BASE_ROLE[role] for role in _results(self.call.op, "backward")] or ["x"]
+        self.primals = ["x", "w", "b"] if self.call.op == "conv" else bases
 
     @abstractmethod
     def imports(self) -> list[str]:
@@ -63,8 +69,8 @@ class Program(ABC):
 
     def refusal(self, call: Call) -> str | None:
         """Return why the framework cannot compute a call, or None."""
-        if call.op not in ("conv", "unfold", "fold"):
-            return f"no snippet for {call.op} yet"
+        if call.op not in ("conv", "unfold", "fold", *self.forwards):
+            return f"{self.framework} has no {call.op} of its own"
         if call.dtype not in self.names:
             return f"{self.framework} has no convolution of {call.dtype}"
         if call.op == "conv" and call.pass_ != "fprop" and call.dtype in dtypes.INTEGERS:
@@ -80,31 +86,59 @@ class Program(ABC):
         call = self.call
         if call.op == "conv":
             function, compute = self.conv(call.conv), self._pass()
+        elif call.op in self.forwards:
+            compute = self._pass()
+            function = self._forward() if "forward(" in "".join(compute) else []
         else:
             unfolds = (call.op == "unfold") != (call.pass_ == "backward")
             operand, result = call.signature.operands[0], call.signature.results[0]
             function = self.windows(call.problem, unfolds)
             compute = [f"{result} = {'unfold' if unfolds else 'fold'}({operand})"]
+        source = "\n".join((*function, *compute))
+        used = {r: t for r, t in self.texts.items() if re.search(rf"\b{r}\b", source)}
+        self.texts = used if call.op in self.forwards else self.texts
         body = [*function, "", *self.data(), *compute]
-        return self._assembled(self.imports(), body, [self._print(role) for role in call.wanted])
+        return self._assembled(self.imports(), body, list(map(self._print, self.computed)))
+
+    def _forward(self) -> list[str]:
+        """Return the definition of ``forward``, of the operands that have derivatives."""
+        try:
+            y = self.forwards[self.call.op](self.call.op, self.call.problem)
+        except LookupError as error:
+            raise UnsupportedError(message(self.writer, str(error.args[0]), self.call)) from None
+        first = "[0]" if "return_indices" in y else ""
+        return [f"def forward({', '.join(self.primals)}):", f"    return {y}{first}"]
+
+    def standins(self) -> dict[str, str]:
+        """Return the operands that the program needs and the case lacks: None, or a function."""
+        call, operands = self.call, SIGNATURE[self.call.op, "fprop"].operands
+        given = {role for role, array in self.arrays.items() if array is not None}
+        by = {*self.differentiated(), *(BASE_ROLE[role] for role in call.wanted)}
+        absent = [r for r in dict.fromkeys((*self.primals, *operands)) if r not in given]
+        made = {r: "None" for r in absent if r != "x" and r not in by}
+        made |= {r: "ones" if r == "w" else "zeros" for r in absent if r == "x" or r in by}
+        if call.pass_ == "double_backward" and "dy" not in given:
+            made["dy"] = "zeros"
+        return made
 
     def _pass(self) -> list[str]:
         """Return the lines that compute the wanted results of conv from the operands."""
         call, by = self.call, self.differentiated()
         with_bias = call.is_present("b") and "b" in call.roles
         inputs = "x, w, b" if with_bias or "b" in by else "x, w"
+        if call.op != "conv":
+            inputs = ", ".join(self.primals)
         if call.pass_ == "fprop":
-            return [f"y = conv({inputs})"]
+            return self.fprop(inputs)
         if call.pass_ == "backward":
             return self.backward(inputs, by)
         if call.pass_ == "jvp":
             if not by:
-                return [f"y = conv({inputs})", f"y_dot = {self.zeros}(y)"]
+                return [f"y = {self.name}({inputs})", f"y_dot = {self.zeros}(y)"]
             dots = listed(f"{name}_dot" for name in by)
-            function = f"lambda {', '.join(by)}: conv({inputs})"
+            function = f"lambda {', '.join(by)}: {self.name}({inputs})"
             return [f"y, y_dot = {self.jvp}({function}, {listed(by)}, {dots})"]
-        every = {"ddy": "dy", "dx": "x", "dw": "w"}
-        sources = {role: every[role] for role in call.wanted}
+        sources = {role: "dy" if role == "ddy" else BASE_ROLE[role] for role in call.wanted}
         if not by:
             return [f"{role} = {self.zeros}({source})" for role, source in sources.items()]
         return self.double_backward(inputs, sources)
@@ -112,34 +146,50 @@ class Program(ABC):
     def differentiated(self) -> list[str]:
         """Return the inputs of the forward function that this pass differentiates by."""
         call = self.call
-        if call.op != "conv" or call.pass_ == "fprop":
+        if call.op in ("unfold", "fold") or call.pass_ == "fprop":
             return []
         if call.pass_ == "backward":
             return [BASE_ROLE[role] for role in call.wanted]
-        return list(call.carried)
+        if call.op == "conv":
+            return list(call.carried)
+        moved = "{}_dot" if call.pass_ == "jvp" else "dd{}"
+        return [r for r in self.primals if self.arrays.get(moved.format(r)) is not None]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the function that the program defines."""
+        return "conv" if self.call.op == "conv" else "forward"
+
+    def fprop(self, inputs: str) -> list[str]:
+        """Return the lines of a forward pass."""
+        self.computed = ("y",)
+        return [f"y = {self.name}({inputs})"]
 
     def _print(self, role: str) -> str:
         if prod(self.call.problem.shape(role)) <= LITERAL:
-            return f'print("{role} =", {role}.tolist())'
-        return f'print("{role}", {role}.shape, "sum", {role}.sum().item(), {role})'
+            return f'print("{role} =", {role}{self.lister})'
+        total = f"sum(np.ravel({role}))" if self.lister != ".tolist()" else f"{role}.sum().item()"
+        return f'print("{role}", {role}.shape, "sum", {total}, {role})'
 
     def _assembled(self, imports: list[str], body: list[str], show: list[str]) -> str:
-        text = "\n".join((*(line for t in self.texts.values() for line in t.before), *body))
+        answers = self._answers()
+        before = (line for t in self.texts.values() for line in t.before)
+        text = "\n".join((*before, *body, *answers))
         if "unpacked(" in text:
             imports = ["from base64 import b85decode", "from zlib import decompress", *imports]
             body = [*UNPACK.splitlines(), "", *body]
-        if re.search(r"\b(np|rng)\.|unpacked\(", text):
-            imports = ["import numpy as np", *imports]
+        if re.search(r"\b(np|rng)\.|unpacked\(", f"{text}{show}"):
+            imports = [*dict.fromkeys(("import numpy as np", *imports))]
         if re.search(r"\b(nan|inf)\b", text):
             imports = ["from math import inf, nan", *imports]
         if "rng." in text:
             imports = [*imports, "", f"rng = np.random.default_rng({self.case.seed})"]
         note = "" if self.exact else "\n# Some arrays are large: drawn here, not the case's own."
         head = f"# {self.case}\n# in plain {self.framework}{note}"
-        return "\n".join((head, *imports, "", *body, "", *show, *self._answers(), ""))
+        return "\n".join((head, *imports, "", *body, "", *show, *answers, ""))
 
     def _answers(self) -> list[str]:
-        """Return the reference's results as comments, where the data and they are small."""
+        """Return lines that print the reference's results, where the data and they are small."""
         from ..oracle import evaluate
 
         small = all(a is None or a.size <= 4096 for a in self.arrays.values())
@@ -149,18 +199,12 @@ class Program(ABC):
         results = evaluate(self.call, *self.arrays.values())
         named = zip(self.call.signature.results, results)
         return [
-            f"# convref: {role} = {r.astype(widest(r)).tolist()}"
+            f'print("expected {role} =", {r.astype(widest(r)).tolist()})'
             for role, r in named
-            if r is not None
+            if r is not None and role in self.computed
         ]
 
 
-def nondefault(**values: tuple[Any, Any]) -> str:
-    """Return ``, name=value`` for each (value, default) that differs."""
-    return "".join(f", {name}={v}" for name, (v, default) in values.items() if v != default)
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return the names as a Python tuple."""
-    names = list(names)
-    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+def _results(op: str, pass_: str) -> tuple[str, ...]:
+    found = SIGNATURE.get((op, pass_))
+    return found.results if found else ()

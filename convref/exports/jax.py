@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from .. import dtypes
 from ..case import Call, Case
-from ..ops import ConvProblem, Problem
-from ._snippet import NAMES, Program, listed, nondefault
+from ..ops import BASE_ROLE, ConvProblem, Problem
+from ._forward import JAX
+from ._snippet import NAMES, Program
+from ._tensors import listed, nondefault
 
 
 def to_jax(case: Case) -> str:
@@ -32,6 +34,7 @@ def to_jax(case: Case) -> str:
 class _Jax(Program):
     writer, framework = "to_jax", "JAX"
     jvp, zeros = "jax.jvp", "jnp.zeros_like"
+    forwards = JAX
     names = NAMES | {f"u{bits}": f"uint{bits}" for bits in (16, 32, 64)}
 
     def refusal(self, call: Call) -> str | None:
@@ -94,24 +97,33 @@ class _Jax(Program):
         ]
 
     def data(self) -> list[str]:
-        lines, dtype = [], f"dtype=jnp.{self.names[self.call.dtype]}"
+        call, lines = self.call, []
         for role, text in self.texts.items():
+            dtype = f"dtype=jnp.{self.names[call.spec(role).dtype]}"
             lines += [*text.before, f"{role} = jnp.array({text.expression}, {dtype})"]
-        if "b" in self.differentiated() and "b" not in self.call.roles:
-            lines.append(f"b = jnp.zeros({self.call.conv.k}, {dtype})")
+        dtype = f"dtype=jnp.{self.names[call.dtype]}"
+        if call.op == "conv" and "b" in self.differentiated() and "b" not in call.roles:
+            lines.append(f"b = jnp.zeros({call.conv.k}, {dtype})")
+        for role, made in (self.standins() if call.op in JAX else {}).items():
+            zeros = f"jnp.{made}({call.problem.shape(BASE_ROLE.get(role, role))}, {dtype})"
+            lines.append(f"{role} = {'None' if made == 'None' else zeros}")
         return lines
 
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
-        return [f"{listed(self.call.wanted)} = {_pulled_back(inputs, by)}"]
+        return [f"{listed(self.call.wanted)} = {_pulled_back(self.name, inputs, by)}"]
 
     def double_backward(self, inputs: str, sources: dict[str, str]) -> list[str]:
-        by = self.differentiated()
+        by, moved = self.differentiated(), ["dy", "x", "w"]
+        if self.call.op != "conv":
+            moved = list(dict.fromkeys(("dy", *by, *sources.values())))
+        named = ", ".join("ddy" if role == "dy" else f"d{role}" for role in moved)
+        outer = listed(f"dd{name}" for name in by)
         return [
-            "def backward(dy, x, w):",
-            f"    return {_pulled_back(inputs, by)}",
-            f"ddy, dx, dw = jax.vjp(backward, dy, x, w)[1]({listed(f'dd{name}' for name in by)})",
+            f"def backward({', '.join(moved)}):",
+            f"    return {_pulled_back(self.name, inputs, by)}",
+            f"{named} = jax.vjp(backward, {', '.join(moved)})[1]({outer})",
         ]
 
 
-def _pulled_back(inputs: str, by: Sequence[str]) -> str:
-    return f"jax.vjp(lambda {', '.join(by)}: conv({inputs}), {', '.join(by)})[1](dy)"
+def _pulled_back(name: str, inputs: str, by: Sequence[str]) -> str:
+    return f"jax.vjp(lambda {', '.join(by)}: {name}({inputs}), {', '.join(by)})[1](dy)"

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 from .. import dtypes
 from ..case import Case, Spec, axis_letters
 from ..errors import UnsupportedError, message
-from ..ops import ConvProblem, Problem, Sizes
-from ._snippet import Program, listed, nondefault
+from ..ops import BASE_ROLE, ConvProblem, Problem, Sizes
+from ._forward import TORCH, torch_results
+from ._snippet import Program
+from ._tensors import listed, nondefault
 
 
 def to_torch(case: Case, *, threads: int = 0) -> str:
@@ -42,7 +44,7 @@ def to_torch(case: Case, *, threads: int = 0) -> str:
     (dx,) = torch.autograd.grad(conv(x, w), (x,), dy)
     <BLANKLINE>
     print("dx =", dx.tolist())
-    # convref: dx = [[[1.0, 2.0, 1.0]]]
+    print("expected dx =", [[[1.0, 2.0, 1.0]]])
     <BLANKLINE>
     """
     program = _Torch(case)
@@ -54,6 +56,16 @@ class _Torch(Program):
     writer, framework = "to_torch", "PyTorch"
     jvp, zeros = "torch.func.jvp", "torch.zeros_like"
     threads = 0
+    forwards = TORCH
+
+    def fprop(self, inputs: str) -> list[str]:
+        if self.call.op == "conv":
+            return super().fprop(inputs)
+        try:
+            lines, self.computed = torch_results(self.call.op, self.call.problem)
+        except LookupError as error:
+            raise UnsupportedError(message(self.writer, str(error.args[0]), self.call)) from None
+        return lines if len(self.computed) > 1 else super().fprop(inputs)
 
     def imports(self) -> list[str]:
         lines = ["import torch", "import torch.nn.functional as F"]
@@ -110,10 +122,10 @@ class _Torch(Program):
 
     def data(self) -> list[str]:
         call, lines = self.call, []
-        dtype = f"dtype=torch.{self.names[call.dtype]}"
         device = "" if call.specs[0].device == "cpu" else f', device="{call.specs[0].device}"'
         views = False
         for role, text in self.texts.items():
+            dtype = f"dtype=torch.{self.names[call.spec(role).dtype]}"
             made = f"torch.tensor({text.expression}, {dtype}{device})"
             spec = call.spec(role)
             if spec.order or spec.step or spec.expand or spec.offset:
@@ -122,22 +134,31 @@ class _Torch(Program):
                 offset = f", {spec.offset}" if spec.offset else ""
                 made = f"laid_out({made}, {_strides(shape, letters, spec)}{offset})"
             lines += [*text.before, f"{role} = {made}"]
-        if "b" in self.differentiated() and "b" not in call.roles:
+        dtype = f"dtype=torch.{self.names[call.dtype]}"
+        if call.op == "conv" and "b" in self.differentiated() and "b" not in call.roles:
             lines.append(f"b = torch.zeros({call.conv.k}, {dtype}{device})")
+        for role, made in (self.standins() if call.op in TORCH else {}).items():
+            shape = call.problem.shape(BASE_ROLE.get(role, role))
+            zeros = f"torch.{made}({shape}, {dtype}{device})"
+            lines.append(f"{role} = {'None' if made == 'None' else zeros}")
         poison = f"torch.iinfo(torch.{self.names[call.dtype]}).max"
         poison = poison if call.dtype in dtypes.INTEGERS else "torch.nan"
         return [*_LAID_OUT.replace("POISON", poison).splitlines(), *lines] if views else lines
 
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
         lines = [f"{name}.requires_grad_()" for name in by]
-        grad = f"torch.autograd.grad(conv({inputs}), {listed(by)}, dy)"
+        grad = f"torch.autograd.grad({self.name}({inputs}), {listed(by)}, dy)"
         return [*lines, f"{listed(self.call.wanted)} = {grad}"]
 
     def double_backward(self, inputs: str, sources: dict[str, str]) -> list[str]:
-        carried = self.call.carried
+        carried = self.differentiated()
         bias = ["b"] if "b" in carried else []
-        lines = [f"{name}.requires_grad_()" for name in ("dy", "x", "w", *bias)]
-        first = f"torch.autograd.grad(conv({inputs}), {listed(carried)}, dy, create_graph=True)"
+        moved = ["dy", "x", "w", *bias]
+        if self.call.op != "conv":
+            moved = list(dict.fromkeys(("dy", *carried, *sources.values())))
+        lines = [f"{name}.requires_grad_()" for name in moved]
+        y = f"{self.name}({inputs})"
+        first = f"torch.autograd.grad({y}, {listed(carried)}, dy, create_graph=True)"
         outer = listed(f"dd{name}" for name in carried)
         return [
             *lines,

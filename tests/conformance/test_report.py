@@ -333,3 +333,18 @@ def test_a_browser_renders_it(tmp_path):
 def _colours(path):
     image = pytest.importorskip("matplotlib.image", reason="needs convref[report]").imread(path)
     return len({tuple(pixel) for row in image[::3, ::3] for pixel in row.tolist()})
+
+
+def test_a_bug_report_has_versions_program_expected_and_actual(log, capsys):
+    from convref.cli.files import report_issue
+
+    line = "relu.fprop:n1c1_i2:fill=ones"
+    failure = {**FAILURE, "line": line, "first": "", "reason": "y[0] is 3, needs 1", "also": ()}
+    report_issue(str(log("a", start(), failure, end())), 1)
+    text = capsys.readouterr().out
+    for part in ("# relu forward", "y[0] is 3, needs 1", "import torch", "y = forward(x)"):
+        assert part in text
+    assert 'print("expected y =", [[[1.0, 1.0]]])' in text
+    assert "convref run" not in text
+    with pytest.raises(ConvrefError, match="has 1 failures, not 2"):
+        report_issue(str(log("b", start(), failure, end())), 2)

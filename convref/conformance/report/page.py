@@ -7,11 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ... import __version__, exports
+from ... import __version__
 from ...case import parse
-from ...errors import ConvrefError, UnsupportedError, missing_extra
+from ...errors import missing_extra
 from ..causes import KINDS, Failure
-from ..examine import HARMLESS, RANK, THREADS, VERDICTS, WITH_THREADS, Finding
+from ..examine import HARMLESS, RANK, VERDICTS, Finding
+from .issue import program
 from .picture import error_picture
 from .summary import Summary, count
 
@@ -123,13 +124,6 @@ def _card(failure: Failure, backend: str, pictures: str) -> dict[str, Any]:
 
 def _snippet(failure: Failure, backend: str) -> str:
     """Return the case as a program of the framework at fault, or why there is none."""
-    case = parse(failure.line)
-    threads = THREADS if WITH_THREADS in failure.reason else 1  # as a worker has
-    if case.call.memory() > MAX_SNIPPET:
+    if parse(failure.line).call.memory() > MAX_SNIPPET:
         return "# too large to print; use convref run LINE --snippet"
-    try:
-        if backend.startswith("jax"):
-            return exports.to_jax(case)
-        return exports.to_torch(case, threads=threads)
-    except (UnsupportedError, ConvrefError) as error:
-        return f"# {' '.join(str(error).split())}"
+    return program(failure, backend)
