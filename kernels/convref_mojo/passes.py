@@ -135,14 +135,14 @@ def native_passes(
     With `channels_last`, images are N...C and filters ...IO (of transposed convolutions ...OI).
     """
     found = []
-    sizes, attributes = _sizes(call.problem), _attributes(call.problem, channels_last, threads)
+    sizes, words = _sizes(call.problem), attributes(call.problem, channels_last, threads)
     wanted = {*call.wanted, *(("indices",) if call.pass_ == "jvp" else ())}
     for name, operands, results in NATIVE[call.op][call.pass_]:
         read = tuple(r if r == "indices" or _present(call, r) else None for r in operands.split())
         written = tuple(role if role in wanted else None for role in results.split())
         if any(written):
             which, dtype = PASSES.index(name), library.DTYPES.index(call.dtype)
-            found.append(NativePass(name, which, dtype, read, written, sizes, attributes))
+            found.append(NativePass(name, which, dtype, read, written, sizes, words))
     return tuple(found)
 
 
@@ -162,7 +162,7 @@ def _sizes(problem: Any) -> tuple[int, ...]:
     return problem.n, problem.c, k, groups, *sizes
 
 
-def _attributes(problem: Any, channels_last: bool, threads: int) -> tuple[int, ...]:
+def attributes(problem: Any, channels_last: bool = False, threads: int = 1) -> tuple[int, ...]:
     """Return the words of the struct `Attributes`."""
 
     def read(name: str, missing: Any = 0) -> Any:

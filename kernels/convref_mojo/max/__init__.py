@@ -1,0 +1,1 @@
+"""Custom ops of MAX graphs, computed by the library of CPU kernels."""
