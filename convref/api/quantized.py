@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import facts, like, to_numpy
+from ..arrays import facts, kind_of, like, to_numpy
 from ..dtypes import numpy_dtype
 from ..errors import invalid, shorten
 from ..ops import Sizes
@@ -53,7 +53,7 @@ def _per_channel(where: str, name: str, value: Any, weight: Any, dtype: Any) -> 
     """Return an array of one number per output channel from it or from a single number."""
     k, kinds = weight.shape[0], "iuf" if dtype is np.float32 else "iu"
     try:
-        found = np.asarray(to_numpy(value) if hasattr(value, "dtype") else value)
+        found = np.asarray(to_numpy(value) if kind_of(value) else value)
     except (ValueError, TypeError, RuntimeError, AttributeError):  # no array of numbers
         found = np.asarray(None)
     if found.dtype.kind not in kinds:
@@ -61,6 +61,8 @@ def _per_channel(where: str, name: str, value: Any, weight: Any, dtype: Any) -> 
         raise invalid(where, f"{name} is {shorten(repr(value))}, needs {needs}")
     if found.shape not in ((), (1,), (k,)):
         raise invalid(where, f"{name} has shape {found.shape}, needs () or ({k},)")
+    if dtype is np.int32 and not (found.min(initial=0) >= -128 and found.max(initial=0) <= 255):
+        raise invalid(where, f"{name} is {shorten(repr(value))}, needs integers from -128 to 255")
     return np.array(np.broadcast_to(found, k), dtype)
 
 
@@ -94,7 +96,7 @@ def conv_integer(
     >>> conv_integer(x, w, input_zero_point=1)
     array([[[   3, -762]]], dtype=int32)
     """
-    w, zero = _integer_weight("conv_integer.fprop", input, weight, weight_zero_point)
+    w, zero = _integer_weight("conv_integer", input, weight, weight_zero_point)
     settings = stride, padding, dilation, groups, input_zero_point, None
     return _INTEGER.compute("fprop", (input, w, zero), settings, None, backend)[0]
 
@@ -134,16 +136,20 @@ def quantized_conv(
     >>> quantized_conv(x, 0.5, 0, w, 1.0, 0, 1.0, 180)
     array([[[180, 182, 255]]], dtype=uint8)
     """
-    where = "quantized_conv.fprop"
+    where = "quantized_conv"
     w, zero = _integer_weight(where, input, weight, weight_zero_point)
     scale = _per_channel(where, "weight_scale", weight_scale, weight, np.float32)
-    x_scale, y_scale = (
-        np.float32(real(where, name, value, 0.0))
-        for name, value in (("input_scale", input_scale), ("output_scale", output_scale))
-    )
-    if not y_scale:
-        raise invalid(where, f"output_scale is {output_scale}, needs a number above 0")
-    scale = x_scale * scale / y_scale
+    with np.errstate(all="ignore"):
+        x_scale, y_scale = (
+            np.float32(real(where, name, value, 0.0))
+            for name, value in (("input_scale", input_scale), ("output_scale", output_scale))
+        )
+        if not y_scale:
+            raise invalid(where, f"output_scale is {output_scale}, needs a number above 0")
+        scale = x_scale * scale / y_scale
+    if not np.isfinite(scale).all():
+        what = f"scales give the multiplier {scale[~np.isfinite(scale)][0]}, needs finite ones"
+        raise invalid(where, what)
     operands = input, w, bias, zero, like(scale, weight)
     settings = stride, padding, dilation, groups, input_zero_point, output_zero_point
     return _QUANTIZED.compute("fprop", operands, settings, None, backend)[0]

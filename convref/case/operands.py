@@ -5,6 +5,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
+from .. import memory
 from ..arrays import Facts, facts, has_values, to_numpy
 from ..errors import invalid
 from ..ops import (
@@ -104,7 +105,8 @@ def check_positions(call: Call, role: str, array: Any) -> None:
     if valid is None or array is None or call.specs[0].device != "cpu" or not has_values(array):
         return
     total, other, thing, column = valid
-    values = to_numpy(array) if column is None else to_numpy(array)[:, column]
+    whole = to_numpy(array)
+    values = whole if column is None else whole[:, column]
     if values.size and not (values.min() >= 0 and values.max() < total):
         wrong = values[~((values >= 0) & (values < total)) & (values != other)]
         if wrong.size:
@@ -112,6 +114,8 @@ def check_positions(call: Call, role: str, array: Any) -> None:
             needs += "" if other is None else f" or {other}"
             what = f"{argument(role)} holds {wrong[0]}, {needs}"
             raise invalid(call.where, what, call)
+    if flaw := call.problem.flaw(whole, memory.available()):
+        raise invalid(call.where, f"{argument(role)} {flaw}", call)
 
 
 def check_objects(call: Call, operands: Sequence[Any]) -> None:

@@ -274,6 +274,10 @@ class Problem:
         """Return the positions that an operand may hold; None where it holds other numbers."""
         return Positions(prod(self.input), -1) if role == "indices" else None
 
+    def flaw(self, values: Any, room: int) -> str | None:
+        """Return what is wrong with values besides positions, for `room` bytes, or None."""
+        return None
+
     def tangents(self, pass_: str) -> str:
         """Return the primals that may, each on its own, carry a tangent or cotangent in `pass_`."""
         return ""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array
+from ..errors import invalid
 
 HALF = Fraction(1, 2)
 EXACT = 2**53  # integers below are exact in float64 and in int64
@@ -171,6 +172,9 @@ def fixed_point(axis: ResizeAxis) -> tuple[int, Entries]:
 
     while np.any(scaled(largest) >= 2**15):
         bits -= 1
+        if bits < 0:
+            weight = float(size[largest] / over[largest])
+            raise invalid("resize", f"uint8 with weights of {weight:g}, needs 16-bit ones")
     number = (np.sign(found.number) * scaled(slice(None))).astype(np.int64)
     return bits, found._replace(number=number, over=np.ones_like(number))
 

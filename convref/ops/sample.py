@@ -7,6 +7,8 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..errors import invalid
 from .base import BASE_ROLE, INPUT_AND_OUTPUT, Field, Positions, Problem
 from .sizes import SPATIAL, Sizes
@@ -14,6 +16,7 @@ from .spec import OpSpec, Pass, formula
 from .window import WindowProblem
 
 TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}  # elements per axis that one position reads
+_BYTES = 64  # of a sample along one axis: two taps, each with an element and a weight
 PADDINGS = ("zeros", "border", "reflection")
 _NO_INTEGERS = "weights of positions are not integers, needs floats instead of {code}"
 
@@ -173,6 +176,20 @@ class RoiAlignProblem(SampledProblem):
 
     def positions(self, role: str) -> Positions | None:
         return Positions(self.n, thing="an image", column=0) if role == "boxes" else None
+
+    def flaw(self, values: Any, room: int) -> str | None:
+        """Return a corner that is not finite, or that the samples need more than `room` bytes."""
+        corners = values[:, 1:].astype(np.float64)
+        if not np.isfinite(corners).all():
+            return f"holds {corners[~np.isfinite(corners)][0]}, needs finite corners"
+        with np.errstate(over="ignore"):
+            sides = abs(corners[:, 2:] - corners[:, :2]) * abs(self.spatial_scale)
+        bins = max(1.0, float((sides / self.output[::-1]).max(initial=0)))
+        count = len(values) * sum(self.output) * (self.sampling_ratio or bins)
+        if count * _BYTES <= room:
+            return None
+        need, has = count * _BYTES / 2**30, room / 2**30
+        return f"needs {need:.3g} GiB for its samples, this machine has {has:.3g} GiB"
 
     def products(self, role: str) -> int:
         return 12  # of one weight; the oracle adds those of the sums, as boxes decide their length

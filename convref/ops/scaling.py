@@ -92,8 +92,9 @@ class LocalResponseNormProblem(ActivationProblem):
 
     @property
     def window(self) -> Axis:
-        """Return the windows over channels."""
-        return Axis(self.c, self.c, self.size, 1, 1, self.size // 2, (self.size - 1) // 2)
+        """Return the windows over channels, without taps that are beyond all of them."""
+        lo, hi = (min(side, self.c) for side in (self.size // 2, (self.size - 1) // 2))
+        return Axis(self.c, self.c, lo + 1 + hi, 1, 1, lo, hi)
 
     @property
     def exponent(self) -> float:

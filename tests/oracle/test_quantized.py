@@ -92,6 +92,23 @@ def test_messages():
         convref.quantized_conv(x, 1.0, 0, w, 1.0, 0, 0.0, 0)
 
 
+def test_scales_and_zero_points_are_checked():
+    x, w = np.ones((1, 1, 3), np.uint8), np.ones((1, 1, 2), np.uint8)
+    given = x, np.float64(2), np.int64(0), w, np.float32(1), np.int64(0), 1.0, 0
+    assert convref.quantized_conv(*given).tolist() == [[[4, 4]]]
+    for place, value, text in (
+        (4, np.nan, "scales give the multiplier nan, needs finite ones"),
+        (4, np.array([np.inf]), "scales give the multiplier inf"),
+        (1, 1e300, "scales give the multiplier inf"),
+        (5, 2**40, "weight_zero_point is 1099511627776, needs integers from -128 to 255"),
+    ):
+        wrong = [*given[:place], value, *given[place + 1 :]]
+        for backend in ("numpy", "loops"):
+            with pytest.raises(ConvrefError) as caught:
+                convref.quantized_conv(*wrong, backend=backend)
+            assert text in str(caught.value)
+
+
 TORCH = (
     "n1c1k1_i20_f2:yz=3:bias=0:dt=i8:fill=normal:seed=32788",  # 2 for 3 with the engine x86
     "n2c4k6g2_i5x4_f3x2_s2x1_p1,0x0,2_d1x2:xz=3:yz=100:bias=0:dt=u8",

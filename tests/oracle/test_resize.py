@@ -78,6 +78,18 @@ def test_uint8_is_rounded_after_each_axis_the_last_first():
     assert y.ravel()[-5:].tolist() == [255] * 5  # beyond 255 by the kernel's overshoot
 
 
+@pytest.mark.parametrize("backend", ["numpy", "loops"])
+def test_uint8_has_no_weights_beyond_16_bits(backend):
+    given = np.ones((1, 1, 4), np.uint8), 3
+    for a in (-9.0, 1e30):
+        keywords = {"mode": "cubic", "cubic_coeff_a": a, "backend": backend}
+        if a < 0:
+            assert convref.resize(*given, **keywords).tolist() == [[[1, 1, 1]]]
+            continue
+        with pytest.raises(ConvrefError, match=r"resize: uint8 with weights of .*, needs 16-bit"):
+            convref.resize(*given, **keywords)
+
+
 def test_uint8_is_torchs_to_the_bit():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rng = np.random.default_rng(20)

@@ -140,6 +140,19 @@ def test_boxes_may_be_listed_by_image():
         assert text in str(caught.value)
 
 
+def test_boxes_without_an_end_are_refused():
+    x = np.ones((1, 1, 4, 4))
+    for corners, ratio, text in (
+        ((0, 0, np.nan, 1), 1, "boxes holds nan, needs finite corners"),
+        ((0, -np.inf, 1, 1), 0, "boxes holds -inf, needs finite corners"),
+        ((0, 0, 1e12, 1), 0, "boxes needs 1.19e+05 GiB for its samples, this machine has"),
+        ((0, 0, 2, 1), 10**12, "boxes needs 2.38e+05 GiB for its samples, this machine has"),
+    ):
+        with pytest.raises(ConvrefError) as caught:
+            convref.roi_align(x, np.array([(0, *corners)], float), 2, 1.0, ratio)
+        assert text in str(caught.value)
+
+
 def test_listed_boxes_stay_in_their_library():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     x, box = torch.arange(20.0).reshape(1, 1, 4, 5).requires_grad_(), torch.tensor([[0, 0, 2, 3.0]])

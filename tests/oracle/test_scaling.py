@@ -133,3 +133,9 @@ def test_below_eps_an_element_does_not_move_the_others(backend):
     assert y_dot[0, 1] == dx[0, 1] == ddy[0, 1] == 0.5
     assert np.isnan([y_dot[0, 0], dx[0, 0], ddy[0, 0]]).all()
     assert not second.any()
+
+
+def test_a_window_beyond_all_channels_costs_no_more():
+    x = np.arange(6.0).reshape(1, 3, 2)
+    wide = convref.local_response_norm(x, 10**12, alpha=10.0**12)
+    assert np.array_equal(wide, convref.local_response_norm(x, 7, alpha=7.0))

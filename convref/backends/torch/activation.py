@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ... import memory
 from ...case import Call
 from ...dtypes import REAL, SIXTEEN
 from ...ops import FAMILY, GROUPS, SIGNATURE, TERMS, Problem
@@ -35,6 +36,10 @@ def supports(call: Call, rules: bool) -> str | None:
     sixteen = not rules and call.dtype in SIXTEEN
     if sixteen and call.op == "local_response_norm" and call.problem.rank > 1:
         return f"ATen has no 3d avg_pool for {call.dtype}, of which {call.op} consists"
+    if call.op == "local_response_norm" and rules:
+        padded = call.problem.n * (call.problem.c + call.problem.size) * prod(call.problem.input)
+        if 4 * padded > memory.available():
+            return "ATen pads the channels by the window, for which memory is too small"
     if call.op in LOSSES and not prod(call.problem.shape("x")):
         return "the adapter does not call ATen for empty images"
     return None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import invalid
 from ...ops import Problem
 from .._passes import by_name
 from ._zeros import Array, zeros
@@ -143,7 +144,10 @@ def _bytes_along(x: Array, problem: Problem, axis: int) -> Array:
     inputs, outputs = range(problem.input[axis]), range(problem.output[axis])
     shares = [[weight(problem, axis, p, i) for i in inputs] for p in outputs]
     largest = max(abs(share) for row in shares for share in row)
-    unit = max(2**b for b in range(23) if largest * 2**b + HALF < 2**15)
+    units = [2**b for b in range(23) if largest * 2**b + HALF < 2**15]
+    if not units:
+        raise invalid("resize", f"uint8 with weights of {float(largest):g}, needs 16-bit ones")
+    unit = units[-1]
     y = zeros((*x.shape[: axis + 2], len(outputs), *x.shape[axis + 3 :]), x)
     for at in np.ndindex(y.shape):
         p, total = at[axis + 2], 0
