@@ -387,6 +387,7 @@ EXAMPLES = {
         "silu.fprop:n1c12_i2:dt=f16:fill=wide:seed=49357",
     ),
     "jax-tanh-second": ("tanh.double_backward:n1c1_i1:mask=01:fill=normal:seed=422",),
+    "jax-logsigmoid-second": ("logsigmoid.double_backward:n1c1_i1:seed=4",),
     "jax-grouped-nonfinite": ("conv.fprop:n1c2k2g2_i1_f1:dt=f64:fill=nan",),
     "jax-grouped-wgrad-nonfinite": (
         "conv.wgrad:n1c4k4g2_i8x8_f3x3:fill=nan",

@@ -40,6 +40,7 @@ FAMILIES: dict[str, Any] = {
 # oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
 ISA = "ONEDNN_MAX_CPU_ISA"
 CAPS = {"sse41": "SSE41", "avx2": "AVX2", "avx512": "AVX512_CORE", "bf16": "AVX512_CORE_BF16"}
+_FAR = 10_000  # steps of a view whose tangent, with the same strides, would take gigabytes
 _NARROW = ("i8", "i16", "i32", "u8")
 
 
@@ -81,6 +82,10 @@ class TorchBackend:
             return f"torch does not support math={call.math}"
         if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
             return "torch finds no CUDA device"
+        if call.pass_ in ("jvp", "double_backward") and any(
+            abs(k) > _FAR for spec in call.specs for _, k in spec.step
+        ):
+            return "forward mode fills the tangent of an operand that is stored far apart"
         if call.op in FAMILIES:
             return FAMILIES[call.op].supports(call, self.rules)
         if call.op != "conv":
