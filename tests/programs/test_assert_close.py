@@ -270,3 +270,20 @@ def test_check_program_finds_the_broken_law(candidate, law):
         assert not found, "\n".join(map(str, found))
     else:
         assert any(each.law in law.split("|") for each in found)
+
+
+def test_a_module_in_training_is_judged_and_left_as_it_was():
+    torch.manual_seed(0)
+    module, x = samples.Block(), torch.randn(5, 4, 6, 6)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    y = F.linear(
+        (
+            F.relu(F.batch_norm(module.conv(x), None, None, *module.norm.parameters(), True)) + x
+        ).mean((2, 3)),
+        *module.out.parameters(),
+    )
+    assert assert_close(y, module, (x,)).verdict.kind == "pass"
+    assert all(torch.equal(before[n], value) for n, value in module.state_dict().items())
+    module.norm.eps = 1e-2
+    with pytest.raises(AssertionError, match="wrong"):
+        assert_close(y, module, (x,))

@@ -47,20 +47,32 @@ def is_stored(value: Tensor, dtype: Any) -> Tensor:
 
 def gap(x: Tensor, y: Tensor) -> Tensor:
     """Return |x - y|, 0 for equal infinities and for NaN."""
-    same = (x == y) | (x.isnan() & y.isnan())
-    return torch.where(same, 0.0, (x - y).abs())
+    found = (x - y).abs()
+    if _is_finite(found):
+        return found
+    return torch.where((x == y) | (x.isnan() & y.isnan()), 0.0, found)
+
+
+def _is_finite(t: Tensor) -> bool:
+    """Return whether all elements are finite, and their sum: in one pass over memory."""
+    return bool(t.sum().isfinite())
 
 
 def times(size: Tensor, error: Any) -> Any:
     """Return how far an error reaches by a factor of this size; no error stays none."""
-    return 0.0 if isinstance(error, float) else torch.where(error == 0, 0.0, size * error)
+    if isinstance(error, float):
+        return 0.0
+    found = size * error
+    return found if _is_finite(found) else torch.where(error == 0, 0.0, found)
 
 
 def _settled(value: Tensor, error: Any) -> Tensor | None:
     """Return the error of a value; unbounded where it is NaN."""
     if isinstance(error, float):
         return None if error == 0 else torch.full_like(value, error)
-    error = torch.where(error.isnan(), torch.inf, error * (1 + _ERROR_OF_ERRORS))
+    error = error * (1 + _ERROR_OF_ERRORS)
+    if not _is_finite(error):
+        error = torch.where(error.isnan(), torch.inf, error)
     return error.expand(value.shape)
 
 
@@ -170,7 +182,8 @@ class Op:
             own = own + stages * info.smallest_normal * info.eps
         if exact is not False:
             certain = torch.as_tensor(exact) & torch.as_tensor(error == 0)
-            own = torch.where(certain & is_stored(value, self.held), 0.0, own)
+            if bool(certain.any()):
+                own = torch.where(certain & is_stored(value, self.held), 0.0, own)
         if not bool((size < self._huge).all()):  # overflow: infinities and NaN stay as they are
             own = torch.where(size < self._huge, own, torch.inf)
             own = torch.where(value.isfinite(), own, 0.0)

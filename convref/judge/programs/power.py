@@ -1,6 +1,6 @@
 """Mutations of a reference: what the data of a test can tell from the right result."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -40,8 +40,10 @@ def power(traced: Callable[..., Any]) -> Power:
     return Power(tried, tuple(missed))
 
 
-def mutants(traced: Callable[..., Any]) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield the name and the results of each mutation of a reference."""
+def mutants(
+    traced: Callable[..., Any], skip: Collection[str] = ()
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield the name and the results of each mutation of a reference that is not in `skip`."""
     changes: list[tuple[int, str, Any]] = []
 
     def note(number: int, op: Op, pairs: Any, found: Any, rule: Any) -> Any:
@@ -59,9 +61,10 @@ def mutants(traced: Callable[..., Any]) -> Iterator[tuple[str, dict[str, Tensor]
     if all(t.is_floating_point() and t.numel() > 1 for t in likes.values()):
         yield "a constant", {n: t.mean().expand(t.shape).to(t.dtype) for n, t in likes.items()}
     for number, label, change in changes:
-        _, found = traced(change=_at(number, change))
-        values = {n: pair.value.to(like.dtype) for n, (like, pair) in found.items()}
-        yield f"{label} (operation {number})", values
+        name = f"{label} (operation {number})"
+        if name not in skip:
+            _, found = traced(change=_at(number, change))
+            yield name, {n: pair.value.to(like.dtype) for n, (like, pair) in found.items()}
 
 
 def _at(place: int, change: Any) -> Change:

@@ -41,10 +41,14 @@ def pointwise(f: Function, size: Function | None = None, *turns: float, n: int =
             return g(t).abs() if size is None else size(t, *settings, **named)
 
         value = g(x.wide)
-        error, scale = spread(g, x, value, turns), largest(x.wide)
-        if x.error is not None:
-            for sign in (-1, 1):
-                scale = torch.maximum(scale, largest(x.wide + sign * x.error))
+        if x.error is None:
+            scale = largest(x.wide)
+            return op.close(value, 0.0, scale, n, exact=scale == 0)
+        error = spread(g, x, value, turns)
+        if size is None:
+            scale = value.abs() + error
+        else:
+            scale = torch.stack([largest(x.wide + s * x.error) for s in (-1, 0, 1)]).amax(0)
         return op.close(value, error, scale, n, exact=scale == 0)
 
     return evaluate
