@@ -38,6 +38,7 @@ def _likely(call: Call, role: str, value: Array, sums: Array, model: Numerics) -
     sums = sums * model.growth
     floor: Any = n * dtypes.number(accumulator_dtype(model)).eta + out.eta
     floor = floor + gamma(part * n, own.u) * sums
-    floor = floor + model.cut * sums
+    if model.cut:  # sums may be infinite
+        floor = floor + model.cut * sums
     result: Array = spread * sqrt(part * n) * UNITS[model.model] * sums + out.u * np.abs(value)
     return result * sqrt(part) + floor
