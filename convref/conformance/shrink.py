@@ -290,9 +290,10 @@ def reproducible(case: Case, fails: Fails) -> Case | None:
 
     Return None if it does not: it depends on more of what was called before.
     """
-    for around in ((), *((name,) for name in EARLIER)):
-        other = replace(case, around=(*around, *case.around)) if around else case
-        if not set(around) & set(case.around) and fails([other])[0] is not False:
+    more = [(name, *case.around) for name in EARLIER if name not in case.around]
+    for around in (case.around, *more):
+        other = replace(case, around=around)
+        if fails([other])[0] is not False:
             return other
     return None
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from convref import parse
 from convref.conformance import strategies
 from convref.conformance.examine import examine
-from convref.conformance.shrink import candidates, shrink, weight
+from convref.conformance.shrink import candidates, reproducible, shrink, weight
 from convref.dispatch import load
 
 CAUSES = [  # name, predicate on a case, the smallest case
@@ -76,3 +76,10 @@ def test_sizes_that_must_be_multiples_shrink_by_steps_of_the_factor():
     assert str(shrink(start, lambda cases: [True] * len(cases)).case).startswith(
         "pixel_unshuffle.fprop:n1c1_i2x2"
     )
+
+
+def test_a_failure_that_needs_an_earlier_call_gets_one():
+    case = parse("conv.fprop:n1c1k1_i1_f1:around=memory,batch")
+    assert reproducible(case, lambda cases: [False]) is None
+    found = reproducible(case, lambda cases: ["data" in c.around for c in cases])
+    assert found.around == ("data", "memory", "batch")
