@@ -130,7 +130,7 @@ def page(bugs: list[Bug]) -> str:
 HEAD = """
 # Bugs found
 
-The court found {real} bugs in released libraries; of {new} of them no upstream report was found.
+The court found {real} bugs in released libraries; of {new} of them no upstream report is known.
 Each has a program without convref, which prints the *actual* result in place of the *expected* one.
 `python tools/bugs.py --run torch` runs the programs of a library, and the nightly tests those of
 the libraries that are installed. The lines are cases of the court: `convref run LINE --backend
@@ -150,7 +150,7 @@ def _entry(bug: Bug) -> str:
     where = ", ".join(
         filter(None, (f"{bug['name']} {bug['version']}", bug.get("isa"), bug.get("flags")))
     )
-    upstream = f"Upstream: {links}." if links else "No upstream report was found."
+    upstream = f"Upstream: {links}." if links else "No upstream report is known."
     if bug["severity"] == "convention" and not links:
         upstream = ""
     text = bug["text"].strip()

@@ -7,14 +7,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("psutil", reason="needs convref[check]")
 
 import convref
-from convref.conformance.examine import VERDICTS
+from convref import parse
+from convref.conformance.examine import VERDICTS, examine
 from convref.errors import ExitStatus
+from convref.ops import OPS, SIGNATURE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "conformance.md").read_text("utf-8")
@@ -94,3 +97,35 @@ def test_the_test_on_the_page_passes_what_is_right_and_nothing_else(slip):
 def test_every_verdict_is_explained():
     table, _, _ = PAGE.split("| verdict |")[1].partition("\n\n")
     assert dict(re.findall(r"^\| ([a-z][a-z-]+) \| (.+) \|", table, re.MULTILINE)) == VERDICTS
+
+
+def results_table():
+    """Return the table of results by op and pass; ops with the same results share a row."""
+    ops: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    passes = ("fprop", "backward", "jvp", "double_backward")
+    for op in OPS:
+        roles = (getattr(SIGNATURE.get((op, p)), "results", ()) for p in passes)
+        ops.setdefault(tuple(roles), []).append(op)
+    rows = [f"| ops | {' | '.join(passes)} |", "| --- " * 5 + "|"]
+    for results, names in ops.items():
+        cells = ["`" + " ".join(r) + "`" if r else "-" for r in results]
+        rows.append(f"| {', '.join(names)} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def test_the_table_of_results_is_that_of_the_signatures():
+    table = BACKEND.partition("<!-- results -->")[2].partition("<!-- end of results -->")[0]
+    assert table.strip() == results_table()
+
+
+def test_the_backends_of_the_page_run_and_pass():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    _, autodiff, stages = blocks(BACKEND, "python")
+    names: dict[str, Any] = {"torch": torch}
+    exec(autodiff, names)
+    exec(stages, names)
+    assert names["sum_in_float16"].stages == 96
+    for op in ("silu", "softmax"):
+        for pass_ in ("fprop", "backward", "double_backward"):
+            case = parse(f"{op}.{pass_}:n2c3_i2:fill=normal")
+            assert examine(case, names["backend"]).verdict == "pass"
