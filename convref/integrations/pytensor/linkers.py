@@ -6,6 +6,7 @@ modules that import numba, jax or torch: the Ops are entered when PyTensor impor
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -55,14 +56,15 @@ def _alone(found: Any) -> Any:
 
 def _register_numba() -> None:
     import numba
-    from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, numba_njit
 
     from . import native
 
+    basic = importlib.import_module("pytensor.link.numba.dispatch.basic")
+
     def funcify(op: Any, node: Apply, **kwargs: Any) -> Callable[..., Any]:
         if native.serves(op):
-            return cast("Callable[..., Any]", numba_njit(native.function(op, node)))
-        types = [get_numba_type(o.type, layout="C") for o in node.outputs]
+            return cast("Callable[..., Any]", basic.numba_njit(native.function(op, node)))
+        types = [basic.get_numba_type(o.type, layout="C") for o in node.outputs]
         result = types[0] if len(types) == 1 else numba.types.Tuple(types)
         dtypes = [o.type.numpy_dtype for o in node.outputs]
 
@@ -75,10 +77,10 @@ def _register_numba() -> None:
                 found = on_host(inputs)
             return found
 
-        return cast("Callable[..., Any]", numba_njit(perform))
+        return cast("Callable[..., Any]", basic.numba_njit(perform))
 
     for op in (ConvrefOp, ShapesOp):
-        numba_funcify.register(op)(funcify)
+        basic.numba_funcify.register(op)(funcify)
 
 
 def _register_jax() -> None:

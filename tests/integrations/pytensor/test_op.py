@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import runpy
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -31,6 +33,7 @@ from convref.ops import FAMILY, OPS, SIGNATURE  # noqa: E402
 
 NIGHTLY = settings.default.max_examples > 100
 EXAMPLES = 200 if NIGHTLY else 2
+SOURCE = os.environ.get("PYTENSOR_SOURCE")
 SMALL = {"max_elements": 24, "max_macs": 200, "empty": False}
 DERIVED = sorted(op for op, pass_ in SIGNATURE if pass_ == "double_backward")
 MODES = ("CVM", "NUMBA", "JAX", "PYTORCH")
@@ -220,6 +223,32 @@ def test_gradients_equal_differences(op):
 
     for pass_ in ("fprop", "jvp", "backward", "double_backward"):
         campaign(partial(check, pass_), op)
+
+
+def nearly_equal(found, exact):
+    assert found.dtype == exact.dtype
+    # a forward pass and a backward one, which round in another order
+    assert np.abs(found - exact).max(initial=0) <= 2.0**-40 * np.abs(exact).max(initial=1)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not SOURCE, reason="PYTENSOR_SOURCE, a clone of PyTensor, is not set")
+@pytest.mark.parametrize("linker", ["jax", "numba", "pytorch"])
+@pytest.mark.parametrize("op", DERIVED)
+def test_linkers_agree_by_their_own_comparisons(op, linker):
+    library = linker.replace("py", "")
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    theirs = runpy.run_path(f"{SOURCE}/tests/link/{linker}/test_basic.py")
+    compare = theirs[f"compare_{linker}_and_py"]
+
+    def check(call, arrays, made):
+        given = symbols(arrays)
+        y = made.make_node(*given.values()).outputs[0]
+        moved = [v for r, v in given.items() if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
+        outputs = [y, *pullback(y, moved, y)]
+        compare(list(given.values()), outputs, list(arrays.values()), assert_fn=nearly_equal)
+
+    campaign(check, op)
 
 
 def network():
