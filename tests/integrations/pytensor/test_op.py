@@ -226,18 +226,20 @@ def test_gradients_equal_differences(op):
 
 
 def nearly_equal(found, exact):
-    assert found.dtype == exact.dtype
-    # a forward pass and a backward one, which round in another order
+    found, finite = np.asarray(found), np.isfinite(exact)
+    np.testing.assert_array_equal(found[~finite], exact[~finite], strict=True)
+    # some passes in a row, which round in another order
+    found, exact = found[finite], exact[finite]
     assert np.abs(found - exact).max(initial=0) <= 2.0**-40 * np.abs(exact).max(initial=1)
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not SOURCE, reason="PYTENSOR_SOURCE, a clone of PyTensor, is not set")
+@pytest.mark.filterwarnings("ignore:Importing 'ifelse':DeprecationWarning")  # by their files
 @pytest.mark.parametrize("linker", ["jax", "numba", "pytorch"])
 @pytest.mark.parametrize("op", DERIVED)
 def test_linkers_agree_by_their_own_comparisons(op, linker):
-    library = linker.replace("py", "")
-    pytest.importorskip(library, reason=f"{library} is not installed")
+    pytest.importorskip(linker.replace("py", ""), reason=f"{linker} is not installed")
     theirs = runpy.run_path(f"{SOURCE}/tests/link/{linker}/test_basic.py")
     compare = theirs[f"compare_{linker}_and_py"]
 
@@ -246,7 +248,8 @@ def test_linkers_agree_by_their_own_comparisons(op, linker):
         y = made.make_node(*given.values()).outputs[0]
         moved = [v for r, v in given.items() if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
         outputs = [y, *pullback(y, moved, y)]
-        compare(list(given.values()), outputs, list(arrays.values()), assert_fn=nearly_equal)
+        dense = [np.ascontiguousarray(a) for a in arrays.values()]  # PyTorch has no steps below 0
+        compare(list(given.values()), outputs, dense, assert_fn=nearly_equal)
 
     campaign(check, op)
 
@@ -272,10 +275,8 @@ def test_each_linker_computes_loss_and_gradients(mode):
     outputs = [loss, *pytensor.grad(loss, inputs)]
     found = pytensor.function(inputs, outputs, mode=mode)(*arrays)
     exact = pytensor.function(inputs, outputs, mode="FAST_COMPILE")(*arrays)
-    for a, e in zip(found, exact):
-        assert a.dtype == e.dtype
-        # some fifteen passes in a row, which round in another order
-        assert np.abs(a - e).max() <= 2.0**-40 * np.abs(e).max()
+    for a, e in zip(found, exact, strict=True):
+        nearly_equal(a, e)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -297,10 +298,10 @@ def test_numba_calls_mojo_without_python(monkeypatch, dtype):
 
     exact = pytensor.function([x, w, b], outputs("numpy"), mode="FAST_COMPILE")
     run = pytensor.function([x, w, b], outputs("mojo"), mode="NUMBA")
-    draws = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for batch, step in ((2, 1), (3, -1), (2, 2)):  # each is planned; the images' memory differs
         sizes = (batch, 4, 6, 7 * abs(step)), (4, 2, 3, 3), (4,)
-        arrays = [draws.integers(-3, 4, size).astype(dtype) for size in sizes]
+        arrays = [rng.integers(-3, 4, size).astype(dtype) for size in sizes]
         arrays[0] = arrays[0][..., ::step]
         found = exact(*arrays)
         with monkeypatch.context() as patch:
@@ -401,8 +402,8 @@ def test_named_axes_are_those_of_xtensor():
     y = as_xtensor(cp.max_pool2d(x.values, 2), dims=x.dims)
     assert (y.type.shape, y.dims) == ((None, 3, 2, 2), x.dims)
     dx = pytensor.grad(y.values.sum(), x)  # PyTensor's own sums of such arrays have no pullback
-    array = np.arange(48.0).reshape(1, 3, 4, 4)
-    found = pytensor.function([x], [y.mean("row"), dx], mode="FAST_COMPILE")(array)
+    run = pytensor.function([x], [y.mean("row"), dx], mode="FAST_COMPILE")
+    found = run(array := np.arange(48.0).reshape(1, 3, 4, 4))
     np.testing.assert_array_equal(found[0], array[:, :, 1::2, 1::2].mean(2))
     wins = np.zeros((1, 3, 4, 4))
     wins[:, :, 1::2, 1::2] = 1
