@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from ...api import definitions
 from ...api.conv import CONV
+from ...arrays import is_followed
 from ...case import Call, argument
 from ...errors import UnsupportedError, message
 from ...ops import OWN_TYPE
@@ -61,7 +62,7 @@ def recorded_call(backend: str, call: Call, *operands: Tensor | None) -> Tensors
 def _invoked(config: PassConfig, operands: Tensors) -> Tensors:
     if _is_within_transform():
         return _through_dispatcher(config, operands)
-    if torch._C._functorch.peek_interpreter_stack() is not None or is_recorded(operands):
+    if is_followed("torch", operands):
         return recorded(config, operands)
     return below(config, operands)
 
@@ -112,13 +113,8 @@ def cast(row: Pass, operands: Tensors) -> Tensors:
 
 def is_recorded(operands: Tensors) -> bool:
     """Return whether reverse or forward mode tracks one of these operands."""
-    if _is_within_transform():  # `forward_ad` does not report tangents here
-        return True
-    if torch.is_grad_enabled():
-        for tensor in operands:
-            if tensor is not None and tensor.requires_grad:
-                return True
-    return bool(forward_ad._current_level >= 0)
+    # within a transform, `forward_ad` does not report tangents
+    return _is_within_transform() or is_followed("torch", operands)
 
 
 def _is_within_transform() -> bool:

@@ -121,8 +121,6 @@ def _conv(rank: int) -> Any:
     compute = getattr(F, f"conv{rank}d")
 
     def _conv_forward(self: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not isinstance(input, Tensor):
-            return as_node(self, input)
         padding = self.padding
         if self.padding_mode != "zeros":
             sides = self._reversed_padding_repeated_twice
@@ -134,9 +132,8 @@ def _conv(rank: int) -> Any:
     base = getattr(torch.nn, f"Conv{rank}d")
     theirs = getattr(torch.nn.functional, f"conv{rank}d")
 
-    def forward(self: Any, input: Tensor) -> Tensor:
-        found: Tensor = base.forward(self, input)
-        return found
+    def forward(self: Any, input: Tensor) -> Any:
+        return base.forward(self, input) if isinstance(input, Tensor) else as_node(self, input)
 
     def native(self: Any, input: Tensor) -> Any:
         if self.padding_mode != "zeros" or "_conv_forward" in vars(self):

@@ -84,7 +84,7 @@ class Native:
                 autocast,
                 dumps(settings, 2),  # 1, True and 1.0 differ, as do 0.0 and -0.0
                 *[
-                    None if t is None else (t.shape, t.stride(), t.dtype, t.device, type(t))
+                    None if t is None else (t.shape, t.stride(), t.dtype, t.is_cpu, type(t))
                     for t in operands
                 ],
             )

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from ...api import definitions, views
 from ...api import function as public
@@ -34,7 +35,7 @@ from ...errors import invalid
 from ...ops import RANKS, STATISTICS, plain
 from . import _library
 from ._autograd import invoke, rule_of
-from ._backend import chosen
+from ._backend import chosen, current
 from ._kernels import PassConfig
 from ._native import (
     Make,
@@ -115,13 +116,9 @@ class _Op:
             made.results = [None if t is None else leave(r, t.shape) for r, t in zip(roles, found)]
         return [None if t is None else t.reshape(s) for t, s in zip(found, made.results)]
 
-    def of_torch(
-        self, operands: Any, settings: Any, backend: str | None, *flags: bool
-    ) -> Callable[..., Any] | None:
+    def of_torch(self, operands: Any, settings: Any, backend: str | None) -> Any:
         """Return PyTorch's own function of the operands, None unless it computes the op."""
-        if self.native is None:
-            return None
-        return self.native.find(operands, settings, chosen(backend), flags)
+        return self.native and self.native.find(operands, settings, chosen(backend))
 
     def __call__(
         self,
@@ -133,11 +130,13 @@ class _Op:
         dtype: torch.dtype | None = None,
     ) -> Any:
         """Return y; with `return_indices` the indices too."""
-        if torch.compiler.is_dynamo_compiling() and allowed():
-            flags = return_indices, inplace, dtype
-            return self.whole(operands, settings, chosen(backend), *flags)
-        if dtype is None:
-            native = self.of_torch(operands, settings, backend, return_indices, inplace)
+        if is_dynamo_compiling() and allowed():
+            rest = return_indices, inplace, dtype
+            return self.whole(operands, settings, chosen(backend), *rest)
+        if dtype is None and self.native is not None:
+            flags = return_indices, inplace
+            named = current() if backend is None else backend
+            native = self.native.find(operands, settings, named, flags)
             if native is not None:
                 return native(*operands)
         if inplace or dtype is not None or (self.widens and _is_wider(*operands[:2])):
@@ -281,7 +280,7 @@ def batch_norm(
 
     Arguments as in torch.nn.functional.batch_norm, which also writes into the running ones.
     """
-    if torch.compiler.is_dynamo_compiling() and allowed():
+    if is_dynamo_compiling() and allowed():
         tensors = input, running_mean, running_var, weight, bias
         return _WHOLE_BATCH(*tensors, training, momentum, eps, chosen(backend))
     op, settings = (_TRAINING, (eps, momentum)) if training else (_EVALUATION, (eps,))
@@ -338,7 +337,7 @@ def instance_norm(
     if not isinstance(input, Tensor):
         inputs = input, *given, use_input_stats, momentum, eps
         return as_call(instance_norm, *inputs, backend=backend)
-    if torch.compiler.is_dynamo_compiling() and allowed():
+    if is_dynamo_compiling() and allowed():
         return _WHOLE_INSTANCE(input, *given, use_input_stats, momentum, eps, chosen(backend))
     n, c, *space = input.shape
     op, settings = (_TRAINING, (eps, momentum)) if use_input_stats else (_EVALUATION, (eps,))
