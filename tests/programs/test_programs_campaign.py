@@ -69,7 +69,7 @@ def caught_by(name, draws):
         _, right = traced()
         for mutation, results in mutants(traced, caught["judge"]):
             label, pairs = f"{name}: {mutation}", [(results[n], *right[n]) for n in right]
-            if any(not torch.equal(got, p.value.to(got.dtype)) for got, _, p in pairs):
+            if any(other(got, p.value.to(got.dtype)) for got, _, p in pairs):
                 differ.add(label)
             if any(verdict("y", *pair, Numerics()).kind == "wrong" for pair in pairs):
                 caught["judge"].add(mutation)
@@ -77,6 +77,11 @@ def caught_by(name, draws):
                 if any(far(got, p.value, relative, absolute) for got, _, p in pairs):
                     caught[check].add(mutation)
     return differ, {c: {f"{name}: {m}" for m in found} for c, found in caught.items()}
+
+
+def other(got, right):
+    """Return whether two results have different numbers."""
+    return bool(((got != right) & ~(got.isnan() & right.isnan())).any())
 
 
 def far(got, value, relative, absolute):

@@ -168,9 +168,7 @@ class Op:
         intermediate results are rounded to the dtype, in correct implementations of this function.
         """
         stored = self.dtype in (torch.float32, torch.float64)
-        if not self.rounds:
-            return Pair(value, _settled(value, error))
-        if not self.dtype.is_floating_point:
+        if not self.rounds or not self.dtype.is_floating_point:
             return Pair(value, _settled(value, error))
         own = self.gamma(n, products > 0) * size + n * (self._smallest * max(1.0, products))
         if products and self.numerics.cut and self.held == torch.float32:
@@ -183,11 +181,17 @@ class Op:
         if exact is not False:
             certain = torch.as_tensor(exact) & torch.as_tensor(error == 0)
             if bool(certain.any()):
-                own = torch.where(certain & is_stored(value, self.held), 0.0, own)
+                own = torch.where(certain & self._is_held(value), 0.0, own)
         if not bool((size < self._huge).all()):  # overflow: infinities and NaN stay as they are
             own = torch.where(size < self._huge, own, torch.inf)
             own = torch.where(value.isfinite(), own, 0.0)
         return Pair(value, _settled(value, own + error), stored)
+
+    def _is_held(self, value: Tensor) -> Tensor:
+        """Return where a value is a number of the accumulator; float64 itself cannot tell."""
+        if self.held == torch.float64:
+            return (value == value.round()) & (value.abs() < 2.0**52) | ~value.isfinite()
+        return is_stored(value, self.held)
 
     @property
     def _huge(self) -> float:

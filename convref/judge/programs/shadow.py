@@ -45,11 +45,7 @@ class Shadows:
 
     def read(self, tensor: Tensor) -> Pair:
         """Return the pair of an operand, which includes the rounding to its dtype."""
-        found = store(self.unrounded(tensor), tensor.dtype, self._numerics)
-        shadow = self._of.get(storage_of(tensor))
-        if shadow is not None and shadow.geometry is not None:
-            shadow.pair = found._replace(stored=shadow.pair.stored)
-        return found
+        return store(self.unrounded(tensor), tensor.dtype, self._numerics)
 
     def unrounded(self, tensor: Tensor) -> Pair:
         """Return the pair of a tensor as its rule made it."""

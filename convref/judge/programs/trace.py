@@ -222,5 +222,8 @@ def _refuse(func: Any, operands: list[Tensor]) -> None:
 
 
 def _unknown(packet: Any) -> UnsupportedError:
+    if packet is _aten._local_scalar_dense:
+        what = "depends on a rounded number that it reads into Python; keep it in a tensor"
+        return UnsupportedError(f"the reference {what}")
     what = "write it with operations of docs/programs.md, or add a rule to convref.judge.programs"
     return UnsupportedError(f"the reference calls {packet}, which has no rule; {what}")
