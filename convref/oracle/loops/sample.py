@@ -1,5 +1,6 @@
 """Sampling as loops: every pair of an output and an element has one weight, found on its own."""
 
+from fractions import Fraction
 from itertools import product
 from math import ceil, floor, isfinite, isinf
 from typing import Any
@@ -155,6 +156,8 @@ def grid_sample_double_backward(
 
 def _box_axis(low: Any, high: Any, size: int, out: int, problem: Problem) -> list[dict[int, Any]]:
     """Return, for each bin, the weight of each element that it reads on one axis."""
+    if isinstance(low, int):  # in an array of objects
+        low, high = Fraction(low), Fraction(high)
     zero = 0 * low
     scale = type(zero)(problem.spatial_scale)
     low, high = low * scale, high * scale
