@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 
 pytensor = pytest.importorskip("pytensor", reason="pytensor is not installed")
 import pytensor.tensor as pt  # noqa: E402
@@ -73,7 +73,7 @@ def raw_definitions():
 def campaign(check, op):
     """Check problems that the court draws, their operands as variables without known shapes."""
 
-    @settings(max_examples=EXAMPLES, phases=[Phase.generate], deadline=None)
+    @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=[*HealthCheck])
     @given(cases([op], ["fprop"], dtypes=["f64"], fills=["int"], **SMALL))
     def run(case):
         call = replace(case.call, specs=(Spec("f64"),))
@@ -197,6 +197,8 @@ def test_gradients_equal_differences(op):
         draws = np.random.default_rng(arrays["x"].size)
         moved = [r for r in arrays if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
         point = {r: arrays[r] + draws.uniform(0.1, 0.4, arrays[r].shape) for r in moved}
+        if "norm" in op:  # apart: differences of a variance near 0 are inexact
+            point["x"] += draws.permutation(point["x"].size).reshape(point["x"].shape)
         given = {r: pt.as_tensor_variable(a) for r, a in (arrays | point).items()}
         y = made.make_node(*given.values()).outputs[0]
         size = evaluated({"y": y}, {}, {})["y"]
