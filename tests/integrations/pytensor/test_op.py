@@ -73,7 +73,12 @@ def raw_definitions():
 def campaign(check, op):
     """Check problems that the court draws, their operands as variables without known shapes."""
 
-    @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=[*HealthCheck])
+    @settings(
+        max_examples=EXAMPLES,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=[*HealthCheck],
+    )
     @given(cases([op], ["fprop"], dtypes=["f64"], fills=["int"], **SMALL))
     def run(case):
         call = replace(case.call, specs=(Spec("f64"),))
