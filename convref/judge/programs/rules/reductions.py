@@ -1,11 +1,12 @@
-"""Products and scans."""
+"""Products, scans, and the mean of squares."""
 
 from typing import Any
 
 import torch
 
-from ..pair import Op, Pair, Tensor
-from .products import exact_sums, grain
+from ..pair import Op, Pair, Tensor, store
+from .arithmetic import mul, sub
+from .products import exact_sums, grain, mean, sums
 from .table import rule
 
 
@@ -37,3 +38,13 @@ def cumsum(op: Op, x: Pair, dim: int, *, dtype: Any = None) -> Pair:
     n = f((x.magnitude != 0).to(torch.float64))
     exact = exact_sums(op, largest, step) if step else n <= 1
     return op.close(f(x.wide), 0.0 if x.error is None else f(x.error), largest, n, exact)
+
+
+@rule("mse_loss")
+def mse_loss(op: Op, x: Pair, y: Pair, reduction: int = 1) -> Pair:
+    """Return squares of differences, their mean or sum; both may be rounded to the dtype."""
+    difference = store(sub(op, x, y), op.dtype, op.numerics)
+    squares = mul(op, difference, difference)
+    if reduction == 0:
+        return squares
+    return (mean if reduction == 1 else sums)(op, store(squares, op.dtype, op.numerics))
