@@ -29,11 +29,12 @@ __all__ = ["OPS", "call", "conv", "conv_backward"]
 
 def call(
     name: str,
-    operands: Sequence[TensorValue | None],
+    operands: Sequence[Any],
     results: Sequence[Any],
-    groups: int,
+    groups: int = 1,
+    functional: Any = ops,
     **of: Any,
-) -> list[TensorValue]:
+) -> list[Any]:
     """Add a pass of `passes.PASSES` to the graph.
 
     Parameters
@@ -42,8 +43,10 @@ def call(
     operands : sequence of TensorValue or None
         In the order of `passes.NATIVE`; pools take an int8 array of the size of the window too.
     results : sequence of shapes
-        Sizes of each result, perhaps symbolic.
+        Sizes of each result, perhaps symbolic; the second one of max_pool_fprop is of indices.
     groups : int
+    functional : module
+        `max.graph.ops`, or `max.experimental.functional`.
     **of
         Fields of a Problem: stride, dilation, padding as pairs, transposed, eps ...
     """
@@ -51,15 +54,16 @@ def call(
     host = DeviceRef.CPU()
     problem = SimpleNamespace(rank=len(first.shape) - 2, **of)
     words = np.array([groups, *passes.attributes(problem, False, library.cores())], np.int64)
-    absent = ops.constant(np.empty(0, np.float32), DType.float32, host).cast(first.dtype)
-    given = [absent if value is None else value for value in operands]
-    made = [TensorType(first.dtype, shape, host) for shape in results]
-    constant = ops.constant(words, DType.int64, host)
+    empty = functional.constant(np.empty(0, np.float32), DType.float32, host)
+    given = [empty.cast(first.dtype) if value is None else value for value in operands]
+    dtypes = [first.dtype] * len(results)
+    if name == "max_pool_fprop":
+        dtypes[1] = DType.int64
+    made = [TensorType(dtype, shape, host) for dtype, shape in zip(dtypes, results)]
+    given.append(functional.constant(words, DType.int64, host))
     parameters = {"library": str(build.library())}
-    return [
-        value.tensor
-        for value in ops.custom(f"convref_{name}", host, [*given, constant], made, parameters)
-    ]
+    found = functional.custom(f"convref_{name}", host, given, made, parameters)
+    return [getattr(value, "tensor", value) for value in found]
 
 
 def _pairs(rank: int, **of: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from std.ffi import external_call
 from std.memory import stack_allocation
 
 comptime PassFunction = def(Int, Int, Int, Int, Int, Int) abi("C") thin -> Int
+comptime FUNCTION: StaticString = "convref_pass"
 comptime KEEP_LOADED = 0x1002  # RTLD_NOW and RTLD_NODELETE
 comptime PASSES = (  # of ../../cpu/passes/run.mojo
     "conv_fprop", "conv_dgrad", "conv_wgrad", "conv_bgrad", "conv_jvp", "max_pool_fprop",
@@ -70,7 +71,7 @@ struct PassCall(Movable):
             if PASSES[k] == name:
                 which = k
         var handle = external_call["dlopen", Int](library.unsafe_ptr(), KEEP_LOADED)
-        var found = external_call["dlsym", Int](handle, "convref_pass".ptr())
+        var found = external_call["dlsym", Int](handle, FUNCTION.unsafe_ptr())
         if handle == 0 or found == 0:
             raise Error("convref: there is no library at ", library)
         var function = Pointer[PassFunction, MutAnyOrigin](unsafe_from_address=Int(Pointer(to=found)))[]
