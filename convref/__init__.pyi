@@ -83,13 +83,15 @@ __all__ = [
     "deform_conv2d", "deform_conv2d_backward", "deform_conv2d_double_backward",
     "deform_conv2d_jvp", "elu", "elu_backward", "elu_double_backward", "elu_jvp", "explain",
     "fold", "gelu", "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
-    "global_avg_pool_backward", "global_lp_pool", "global_lp_pool_backward", "global_max_pool",
-    "global_max_pool_backward", "grid_sample", "grid_sample_backward",
-    "grid_sample_double_backward", "grid_sample_jvp", "group_norm", "group_norm_backward",
-    "group_norm_double_backward", "group_norm_jvp", "hardmax", "hardshrink",
-    "hardshrink_backward", "hardshrink_double_backward", "hardshrink_jvp", "hardsigmoid",
-    "hardsigmoid_backward", "hardsigmoid_double_backward", "hardsigmoid_jvp", "hardswish",
-    "hardswish_backward", "hardswish_double_backward", "hardswish_jvp", "hardtanh",
+    "global_avg_pool_backward", "global_avg_pool_double_backward", "global_avg_pool_jvp",
+    "global_lp_pool", "global_lp_pool_backward", "global_lp_pool_double_backward",
+    "global_lp_pool_jvp", "global_max_pool", "global_max_pool_backward",
+    "global_max_pool_double_backward", "global_max_pool_jvp", "grid_sample",
+    "grid_sample_backward", "grid_sample_double_backward", "grid_sample_jvp", "group_norm",
+    "group_norm_backward", "group_norm_double_backward", "group_norm_jvp", "hardmax",
+    "hardshrink", "hardshrink_backward", "hardshrink_double_backward", "hardshrink_jvp",
+    "hardsigmoid", "hardsigmoid_backward", "hardsigmoid_double_backward", "hardsigmoid_jvp",
+    "hardswish", "hardswish_backward", "hardswish_double_backward", "hardswish_jvp", "hardtanh",
     "hardtanh_backward", "hardtanh_double_backward", "hardtanh_jvp", "instance_norm",
     "instance_norm_backward", "instance_norm_double_backward", "instance_norm_jvp",
     "instance_norm_statistics", "interpolate", "interpolate_backward",
@@ -701,20 +703,65 @@ def gelu_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
     approximate: Literal["none", "tanh"] = "none", *, backend: str = "auto"
 ) -> tuple[_T, _T]: ...
-def global_avg_pool(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
-def global_avg_pool_backward(
-    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+def global_avg_pool(
+    input: AnyArray[_T], *, layout: _Layout | None = None, backend: str = "auto"
 ) -> _T: ...
+def global_avg_pool_backward(
+    grad_output: AnyArray[_T], input: _Array, *, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> _T: ...
+def global_avg_pool_double_backward(
+    grad_grad_input: AnyArray[_T], *, layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+def global_avg_pool_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def global_lp_pool(
-    input: AnyArray[_T], norm_type: float = 2.0, *, backend: str = "auto"
+    input: AnyArray[_T], norm_type: float = 2.0, *, layout: _Layout | None = None,
+    backend: str = "auto"
 ) -> _T: ...
 def global_lp_pool_backward(
-    grad_output: AnyArray[_T], input: _Array, norm_type: float = 2.0, *, backend: str = "auto"
+    grad_output: AnyArray[_T], input: _Array, norm_type: float = 2.0, *,
+    layout: _Layout | None = None, backend: str = "auto"
 ) -> _T: ...
-def global_max_pool(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
+@overload
+def global_lp_pool_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    norm_type: float = 2.0, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def global_lp_pool_double_backward(
+    grad_grad_input: _Array | None, grad_output: AnyArray[_T], input: _Array,
+    norm_type: float = 2.0, *, output_mask: Sequence[bool], layout: _Layout | None = None,
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+def global_lp_pool_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    norm_type: float = 2.0, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def global_max_pool(
+    input: AnyArray[_T], return_indices: Literal[False] = False, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+@overload
+def global_max_pool(
+    input: AnyArray[_T], return_indices: Literal[True], *, layout: _Layout | None = None,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def global_max_pool_backward(
-    grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto"
+    grad_output: AnyArray[_T], input: _Array, indices: _Array | None = None, *,
+    layout: _Layout | None = None, backend: str = "auto"
 ) -> _T: ...
+def global_max_pool_double_backward(
+    grad_grad_input: _Array | None, input: AnyArray[_T], indices: _Array | None = None, *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> _T: ...
+def global_max_pool_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def grid_sample(
     input: AnyArray[_T], grid: _Array,
     mode: Literal["nearest", "bilinear", "bicubic"] = "bilinear",

@@ -233,7 +233,7 @@ def test_channels_last(name: str) -> None:
     assert convref.case_of(name, **arguments) == line
 
 
-@pytest.mark.parametrize("name", [n for n in FUNCTIONS if re.search("pool.d", n)])
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if re.search("pool[123]d", n)])
 def test_without_batch_axis(name: str) -> None:
     arguments = every(lambda a: a[0], call_of(name))
     results = listed(getattr(convref, name)(**arguments))

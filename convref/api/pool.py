@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..arrays import facts
 from ..errors import invalid
 from ..ops import RANKS, integer, integers, items
 from .arguments import flag, windows
 from .definition import Fields, Image, define
-from .docs import entries
-from .generate import documented, names
 from .passes import functions
-from .run import needed
 
 
 def _sliding(
@@ -338,79 +334,106 @@ adaptive_avg_pool.derivatives(
 )
 
 
-def global_max_pool(input: Any, *, backend: str = "auto") -> Any:
+@define(op="adaptive_max_pool")
+def global_max_pool(input: Image) -> Fields:
     """Return the maximum of each channel (N, C, 1, ...): `adaptive_max_pool2d` to size 1.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array
 
     >>> global_max_pool(np.arange(12.).reshape(1, 2, 2, 3))
     array([[[[ 5.]],
     <BLANKLINE>
             [[11.]]]])
     """
-    return adaptive_max_pool.compute("fprop", (input,), (1,), None, backend)[0]
+    return _output(input, 1)
 
 
-def global_avg_pool(input: Any, *, backend: str = "auto") -> Any:
+global_max_pool.derivatives(
+    backward="""
+        >>> global_max_pool_backward(np.array([[[5.]]]), np.array([[[3., 4.]]]))
+        array([[[0., 5.]]])
+    """,
+    jvp="""
+        >>> x = np.array([[[3., 4.]]])
+        >>> global_max_pool_jvp((x,), (10 * x,))
+        (array([[[4.]]]), array([[[40.]]]))
+    """,
+    double_backward="""
+        >>> x = np.array([[[3., 4.]]])
+        >>> global_max_pool_double_backward(10 * x, x)
+        array([[[40.]]])
+    """,
+)
+
+
+@define(op="adaptive_avg_pool")
+def global_avg_pool(input: Image) -> Fields:
     """Return the mean of each channel (N, C, 1, ...): `adaptive_avg_pool2d` to size 1.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array
 
     >>> global_avg_pool(np.arange(6.).reshape(1, 2, 3))
     array([[[1.],
             [4.]]])
     """
-    return adaptive_avg_pool.compute("fprop", (input,), (1,), None, backend)[0]
+    return _output(input, 1)
 
 
-def global_lp_pool(input: Any, norm_type: float = 2.0, *, backend: str = "auto") -> Any:
+global_avg_pool.derivatives(
+    backward="""
+        >>> global_avg_pool_backward(np.array([[[5.]]]), np.array([[[3., 4.]]]))
+        array([[[2.5, 2.5]]])
+    """,
+    jvp="""
+        >>> x = np.array([[[3., 4.]]])
+        >>> global_avg_pool_jvp((x,), (10 * x,))
+        (array([[[3.5]]]), array([[[35.]]]))
+    """,
+    double_backward="""
+        >>> global_avg_pool_double_backward(np.array([[[3., 4.]]]))
+        array([[[3.5]]])
+    """,
+)
+
+
+@define(op="lp_pool")
+def global_lp_pool(input: Image, norm_type: float = 2.0) -> Fields:
     """Return the p-norm of each channel (N, C, 1, ...): `lp_pool2d` of a window over all of it.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array
+        Real.
+    norm_type : float
+        The p, at least 1; integers and Fractions take only 1.
 
     >>> global_lp_pool(np.array([[[3., 4.]]]))
     array([[[5.]]])
     """
-    window = facts("lp_pool.fprop", "input", input).shape[2:]
-    settings = (norm_type, window, None, False, 0, 1)
-    return lp_pool.compute("fprop", (input,), settings, None, backend)[0]
+    return {"norm": norm_type, **_sliding(input, input.space, None, 0, 1, False)}
 
 
-def global_lp_pool_backward(
-    grad_output: Any, input: Any, norm_type: float = 2.0, *, backend: str = "auto"
-) -> Any:
-    """Return grad_input of `global_lp_pool`.
+global_lp_pool.derivatives(
+    backward="""
+        >>> global_lp_pool_backward(np.array([[[10.]]]), np.array([[[3., -4.]]]))
+        array([[[ 6., -8.]]])
+    """,
+    jvp="""
+        >>> global_lp_pool_jvp((np.array([[[3., -4.]]]),), (np.array([[[5., 0.]]]),))
+        (array([[[5.]]]), array([[[3.]]]))
+    """,
+    double_backward="""
+        >>> x, one = np.array([[[3., 4.]]]), np.ones((1, 1, 1))
+        >>> global_lp_pool_double_backward(x, one, x)
+        (array([[[5.]]]), array([[[0., 0.]]]))
+    """,
+)
 
-    >>> global_lp_pool_backward(np.array([[[10.]]]), np.array([[[3., -4.]]]))
-    array([[[ 6., -8.]]])
-    """
-    window = facts("lp_pool.backward", "input", input).shape[2:]
-    settings = (norm_type, window, None, False, 0, 1)
-    return lp_pool.compute("backward", (grad_output, input), settings, None, backend)[0]
-
-
-def global_max_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any:
-    """Return grad_input of `global_max_pool`.
-
-    >>> global_max_pool_backward(np.array([[[5.]]]), np.array([[[3., 4.]]]))
-    array([[[0., 5.]]])
-    """
-    _, indices = adaptive_max_pool.compute("fprop", (input,), (1,), None, needed(backend))
-    arrays = grad_output, input, indices
-    return adaptive_max_pool.compute("backward", arrays, (1,), None, backend)[0]
-
-
-def global_avg_pool_backward(grad_output: Any, input: Any, *, backend: str = "auto") -> Any:
-    """Return grad_input of `global_avg_pool`; of `input` only the shape is needed.
-
-    >>> global_avg_pool_backward(np.array([[[5.]]]), np.array([[[3., 4.]]]))
-    array([[[2.5, 2.5]]])
-    """
-    x = facts("adaptive_avg_pool.backward", "input", input).shape
-    return adaptive_avg_pool.compute("backward", (grad_output,), (1,), None, backend, x=x)[0]
-
-
-_WITH_N = entries("input : (N, C, *spatial) array")
 DEFINITIONS = (max_pool, max_unpool, avg_pool, lp_pool, adaptive_max_pool, adaptive_avg_pool)
-FUNCTIONS = {
-    **functions(*DEFINITIONS),
-    **names(documented(global_max_pool, global_avg_pool, global_lp_pool, known=_WITH_N)),
-    **names(documented(global_max_pool_backward, global_avg_pool_backward, known=_WITH_N)),
-    **names(documented(global_lp_pool_backward, known=_WITH_N)),
-}
+FUNCTIONS = functions(*DEFINITIONS, global_max_pool, global_avg_pool, global_lp_pool)
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]
