@@ -120,7 +120,8 @@ class Native:
             alone = len(operands) == 1 and first and not any(flags)
             function = self._with_second(function, settings, backend) if alone else None
         if (decisions := _decisions.get()) is not None:
-            always = recorded or not any(t is not None and t.requires_grad for t in operands)
+            x, *others = (t for t in operands if t is not None)  # others may be unfrozen later
+            always = recorded or not (others or x.requires_grad)
             decisions.append(function is not None and always and not autocast)
         return function
 

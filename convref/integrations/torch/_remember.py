@@ -1,16 +1,21 @@
 """Layers remember for which inputs "auto" is PyTorch: later calls on such are torch.nn's."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from inspect import signature
 from typing import Any
 
 from torch import Tensor
-from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from . import _native
 from ._backend import current
+
+try:
+    from torch._C._dynamo.guards import TensorGuards
+except ImportError:  # private, so it may go: `_check` then returns None
+    TensorGuards = None
 
 MAX_KINDS = 8  # of inputs, that a layer remembers
 MAX_SHAPES = 4096
@@ -75,15 +80,19 @@ def remembered(method: Callable[..., Any], layer: Any, x: Tensor) -> Any:
         found = method(layer, x)
     stored = layer._parameters
     own = all(getattr(layer, name, None) is stored.get(name) for name in _OWN)
-    if native and all(native) and own and "replaces" in vars(type(layer)):
+    may = native and all(native) and own and "replaces" in vars(type(layer))
+    if may and (check := _check(x)) is not None:
         weight = stored.get("weight")
-        new = _check(x), weight is not None and weight.data_ptr()
+        new = check, weight is not None and weight.data_ptr()
         vars(layer)["_known"] = (new, *layer._known[: MAX_KINDS - 1])
     return found
 
 
-def _check(x: Tensor) -> Callable[[Tensor], bool]:
-    """Return what compares a tensor with x, all but values, and the modes that are entered."""
+def _check(x: Tensor) -> Callable[[Tensor], bool] | None:
+    """Return what compares a tensor with x, all but values, and the modes that are entered.
+
+    None if this version of PyTorch has no such check.
+    """
     if len(_checks) >= MAX_SHAPES:
         _checks.clear()
     kept = _checks.setdefault(x.shape, [])
@@ -92,5 +101,9 @@ def _check(x: Tensor) -> Callable[[Tensor], bool]:
             return check
     guards: Any = TensorGuards  # typed without its positional arguments
     sizes, strides = [[*x.shape]], [[*x.stride()]]
-    kept.append(guards(x, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check)
-    return kept[-1]
+    with suppress(AttributeError, TypeError, ValueError, RuntimeError):
+        new = guards(x, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+        if new(x) is True:
+            kept.append(new)
+            return kept[-1]
+    return None

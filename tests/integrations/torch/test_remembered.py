@@ -1,13 +1,15 @@
 """Layers that remember an input: whatever decides who computes is compared at each call."""
 
 import copy
+import importlib
 import pickle
+import sys
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from convref.integrations.torch import _native, nn, revert, use_backend  # noqa: E402
+from convref.integrations.torch import _native, _remember, nn, revert, use_backend  # noqa: E402
 from convref.integrations.torch.recording import Calls  # noqa: E402
 
 # torch scripts its own rules of forward mode
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning
 
 LAYERS = {
     "Conv2d": lambda: nn.Conv2d(2, 2, 3, padding=1),
-    "ConvTranspose2d": lambda: nn.ConvTranspose2d(2, 2, 2),
+    "ConvTranspose2d": lambda: nn.ConvTranspose2d(2, 2, 2, stride=2),
     "BatchNorm2d": lambda: nn.BatchNorm2d(2),
     "GroupNorm": lambda: nn.GroupNorm(1, 2),
     "MaxPool2d": lambda: nn.MaxPool2d(2),
@@ -49,7 +51,6 @@ def test_remembered_calls_are_those_of_torch_nn(name, slow):
     layer = remembering(name)
     plain = copy.deepcopy(layer)
     revert(plain)
-    assert "_known" not in vars(plain)
     del slow[:]
     for _ in range(3):
         x, z = image().requires_grad_(), image().requires_grad_()
@@ -80,8 +81,9 @@ def test_other_calls_are_decided_anew(name, slow):
         assert is_new(lambda: layer(x.to(memory_format=torch.channels_last)))
         assert is_new(lambda: layer(image().requires_grad_()))
         assert not is_new(lambda: layer(x))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert is_new(lambda: layer(x))
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", dtype=dtype):
+                assert is_new(lambda: layer(x))
         with Calls() as calls:
             assert is_new(lambda: layer(x))
         assert calls.seen
@@ -100,9 +102,11 @@ def test_other_calls_are_decided_anew(name, slow):
 @pytest.mark.parametrize("name", LAYERS)
 def test_remembered_inputs_have_derivatives_and_backends(name):
     layer = remembering(name)
-    x = image()
+    x = image().requires_grad_()
+    layer(x)
     with torch.autograd.forward_ad.dual_level():
         y = layer(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+        assert "Fprop" in type(y.grad_fn).__name__  # convref's: ATen's jvp is not what is compared
         assert torch.autograd.forward_ad.unpack_dual(y).tangent is not None
     if name != "BatchNorm2d":  # which writes statistics
         assert torch.func.vmap(layer)(torch.stack([x, x])).shape[0] == 2
@@ -119,6 +123,67 @@ def test_copies_remember_nothing(name):
     for other in (copy.deepcopy(layer), copy.copy(layer), pickle.loads(pickle.dumps(layer))):
         assert "_known" not in vars(other)
         assert torch.equal(other(image()), layer(image()))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_reverted_layers_remember_nothing(name):
+    layer = remembering(name)
+    revert(layer)
+    assert "_known" not in vars(layer)
+
+
+def test_an_output_size_is_followed():
+    layer = remembering("ConvTranspose2d")
+    assert layer(image(), output_size=(9, 9)).shape[2:] == (9, 9)
+
+
+def test_inputs_that_torch_refuses_are_not_remembered():
+    layer = nn.MaxPool2d(2, padding=2)
+    for _ in range(2):
+        assert layer(image()).shape[2:] == (4, 4)
+
+
+def test_second_derivatives_that_aten_lacks():
+    layer = nn.Hardsigmoid()
+    for _ in range(2):
+        x = image().requires_grad_()
+        (dx,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+        assert dx.requires_grad
+
+
+def test_a_weight_may_be_unfrozen():
+    layer = nn.PReLU(2).requires_grad_(False)
+    layer(image())
+    y = layer.requires_grad_(True)(image())
+    assert "Fprop" in type(y.grad_fn).__name__  # ATen's second derivatives are not convref's
+
+
+def test_a_weight_that_is_no_parameter_is_used():
+    layer = LAYERS["Conv2d"]()
+    weight = layer.weight.detach()
+    del layer.weight
+    layer.weight = weight
+    wanted = torch.nn.functional.conv2d(image(), weight, layer.bias, padding=1)
+    for _ in range(2):
+        assert torch.equal(layer(image()), wanted)
+
+
+@pytest.mark.parametrize("guards", [None, lambda x: None, lambda *_, **__: None])
+def test_without_the_check_of_torch_each_call_is_decided_anew(guards, monkeypatch):
+    monkeypatch.setattr(_remember, "_checks", {})
+    monkeypatch.setattr(_remember, "TensorGuards", guards)
+    layer = LAYERS["Conv2d"]()
+    assert torch.equal(layer(image()), layer(image()))
+    assert not layer._known
+
+
+def test_the_check_of_torch_may_be_absent(monkeypatch):
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "torch._C._dynamo.guards", None)
+        importlib.reload(_remember)
+    found = _remember.TensorGuards
+    importlib.reload(_remember)
+    assert found is None
 
 
 def test_changed_settings_are_followed():
