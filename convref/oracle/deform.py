@@ -43,9 +43,11 @@ def _flat(found: Array, problem: Problem) -> Array:
 
 
 def offset_sampler(offset: Array, problem: Problem) -> Sampler:
-    """Return the sampler of all taps; beyond the image they are 0."""
-    sizes = enumerate(problem.input)
-    axes = [taps(offset_positions(offset, problem, a), size, "bilinear") for a, size in sizes]
+    """Return the sampler of all taps; beyond the image, at infinity and at NaN they are 0."""
+    axes = []
+    for a, size in enumerate(problem.input):
+        at = offset_positions(offset, problem, a)
+        axes.append(taps(np.where(abs(at) < np.inf, at, -2), size, "bilinear"))
     return Sampler(axes, problem.input)
 
 

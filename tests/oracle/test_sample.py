@@ -16,6 +16,7 @@ from convref.case import Call, Spec, parse
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
+from convref.dispatch import load
 from convref.errors import ConvrefError
 from convref.judge import Numerics, judge
 from convref.ops import GROUPS, passes
@@ -199,6 +200,22 @@ def test_deformed_taps_worked_by_hand():
     (y,) = evaluate(call, x, offset, w, None, mod)
     samples = [(4, 3 * 0), (12, 16 / 2), (20, 2 * 22)]
     assert y.ravel().tolist() == [first + 10 * second for first, second in samples]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_offset_that_is_not_finite_reads_0(value):
+    offset = np.zeros((1, 2, 1, 3))
+    offset[0, :, 0, 1:] = (value, 0), (0, value)
+    for pass_ in passes("deform_conv"):
+        call = parse(f"deform_conv.{pass_}:n1c1_i1x3_f1x1:bias=0:dt=f64").call
+        shapes = {r: call.problem.shape(r) for r in call.roles if call.is_present(r)}
+        given_ = {r: np.ones(shape) for r, shape in shapes.items()} | {"offset": offset}
+        arrays = [given_.get(role) for role in call.roles]
+        results = [load(name).run(call, *arrays) for name in ("numpy", "loops")]
+        for got, want in zip(*results, strict=True):
+            assert_array_equal(got, want)
+            assert np.isfinite(got).all()
+    assert convref.deform_conv2d(np.ones((1, 1, 1, 3)), offset, np.ones((1, 1, 1, 1))).sum() == 1
 
 
 def test_deform_conv_is_onnxs():
