@@ -39,7 +39,8 @@ class Found:
 def axes(fault: Fault, seed: int) -> Axes:
     """Return what a user would ask for: the family of the fault's first op."""
     ops = next((group for group in GROUPS.values() if fault.ops[0] in group), fault.ops[:1])
-    return Axes(seed, ops=() if fault.ops[0] == "conv" else ops, dtypes=fault.dtypes)
+    asked = () if fault.ops[0] == "conv" else ops
+    return Axes(seed, ops=asked, dtypes=fault.dtypes, large=True)
 
 
 @cache
