@@ -1,5 +1,6 @@
 """Pairs of a value and a bound of its error, and one operation on them."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ class Pair(NamedTuple):
     @property
     def magnitude(self) -> Tensor:
         """Return the largest absolute value of a candidate."""
-        return self.wide.abs() + self.slack
+        return self.wide.abs() if self.error is None else self.wide.abs() + self.error
 
 
 def is_stored(value: Tensor, dtype: Any) -> Tensor:
@@ -47,7 +48,7 @@ def is_stored(value: Tensor, dtype: Any) -> Tensor:
 
 def gap(x: Tensor, y: Tensor) -> Tensor:
     """Return |x - y|, 0 for equal infinities and for NaN."""
-    found = (x - y).abs()
+    found = (x - y).abs_()
     if _is_finite(found):
         return found
     return torch.where((x == y) | (x.isnan() & y.isnan()), 0.0, found)
@@ -56,6 +57,11 @@ def gap(x: Tensor, y: Tensor) -> Tensor:
 def _is_finite(t: Tensor) -> bool:
     """Return whether all elements are finite, and their sum: in one pass over memory."""
     return bool(t.sum().isfinite())
+
+
+def _is_positive(error: Any) -> bool:
+    error = torch.as_tensor(error)
+    return bool(error.numel()) and float(error.min()) > 0
 
 
 def times(size: Tensor, error: Any) -> Any:
@@ -67,10 +73,10 @@ def times(size: Tensor, error: Any) -> Any:
 
 
 def _settled(value: Tensor, error: Any) -> Tensor | None:
-    """Return the error of a value; unbounded where it is NaN."""
+    """Return the error of a value, unbounded where it is NaN; `error` is changed in place."""
     if isinstance(error, float):
         return None if error == 0 else torch.full_like(value, error)
-    error = error * (1 + _ERROR_OF_ERRORS)
+    error = error.mul_(1 + _ERROR_OF_ERRORS)
     if not _is_finite(error):
         error = torch.where(error.isnan(), torch.inf, error)
     return error.expand(value.shape)
@@ -139,9 +145,9 @@ class Op:
         info = torch.finfo(dtype)
         return Pair(value, (value.abs() + info.smallest_normal) * info.eps)
 
-    def gamma(self, n: Any, products: bool = False) -> Tensor:
+    def gamma(self, n: Any, products: bool = False) -> Any:
         """Return the relative error of n roundings in the accumulator, and those of the value."""
-        wide = torch.as_tensor(n, dtype=torch.float64)
+        wide = n.to(torch.float64) if isinstance(n, torch.Tensor) else float(n)
         if self.held == torch.float64:
             return 2 * grown(wide + 8, UNITS["rn64"])
         if products:
@@ -154,7 +160,7 @@ class Op:
         self,
         value: Tensor,
         error: Any,
-        size: Tensor,
+        size: Tensor | None = None,
         n: Any = 1,
         exact: Any = False,
         products: float = 0.0,
@@ -162,6 +168,7 @@ class Op:
     ) -> Pair:
         """Return the pair of a result that is rounded n times relative to `size`.
 
+        By default that is the largest absolute value of a candidate before these roundings.
         `error` is what the errors of the operands cause. `exact` marks results that are not rounded
         in any order of evaluation, if they are numbers of the dtype. `products` is the largest
         operand of a matrix product, to which the declared arithmetic applies. `stages` is how often
@@ -169,23 +176,29 @@ class Op:
         """
         stored = self.dtype in (torch.float32, torch.float64)
         if not self.rounds or not self.dtype.is_floating_point:
-            return Pair(value, _settled(value, error))
-        own = self.gamma(n, products > 0) * size + n * (self._smallest * max(1.0, products))
+            return Pair(value, _settled(value, error + 0.0))
+        if size is None:
+            size = value.abs()
+            size = size if isinstance(error, float) and error == 0 else size.add_(error)
+        own = self.gamma(n, products > 0) * size
+        least = n * (self._smallest * max(1.0, products))
+        own = own.add_(least) if isinstance(least, float) else own + least
         if products and self.numerics.cut and self.held == torch.float32:
             own = own + (self.numerics.cut * size + n * (TF32_ETA * max(1.0, products)))
         if not stored and (stages or self.numerics.stages):
             stages = max(stages, self.numerics.stages)
             info = torch.finfo(self.dtype)
-            own = own + grown(torch.tensor(float(stages)), info.eps / 2) * (size + own)
+            own = own + grown(stages, info.eps / 2) * (size + own)
             own = own + stages * info.smallest_normal * info.eps
-        if exact is not False:
+        if exact is not False and not _is_positive(error):
             certain = torch.as_tensor(exact) & torch.as_tensor(error == 0)
             if bool(certain.any()):
                 own = torch.where(certain & self._is_held(value), 0.0, own)
-        if not bool((size < self._huge).all()):  # overflow: infinities and NaN stay as they are
+        if size.numel() and not float(size.max()) < self._huge:  # infinities and NaN stay
             own = torch.where(size < self._huge, own, torch.inf)
             own = torch.where(value.isfinite(), own, 0.0)
-        return Pair(value, _settled(value, own + error), stored)
+        own = own if isinstance(error, float) and error == 0 else own + error
+        return Pair(value, _settled(value, own), stored)
 
     def _is_held(self, value: Tensor) -> Tensor:
         """Return where a value is a number of the accumulator; float64 itself cannot tell."""
@@ -204,6 +217,7 @@ class Op:
         return float(info.tiny if self.numerics.ftz else info.smallest_normal * info.eps)
 
 
-def grown(n: Tensor, unit: float) -> Tensor:
+def grown(n: Any, unit: float) -> Any:
     """Return (1 + unit)**n - 1, lemma 1 of docs/judge.md."""
-    return torch.expm1(n * torch.log1p(torch.tensor(unit, dtype=torch.float64)))
+    exponent = n * math.log1p(unit)
+    return math.expm1(exponent) if isinstance(exponent, float) else torch.expm1(exponent)

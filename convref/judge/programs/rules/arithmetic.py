@@ -24,7 +24,7 @@ def add(op: Op, x: Any, y: Any, *, alpha: float = 1) -> Pair:
     """x + y, rounded once."""
     x, y = op.pair(x), scaled(op, op.pair(y), alpha)
     value, error = x.wide + y.wide, x.slack + y.slack
-    return op.close(value, error, value.abs() + error, exact=True)
+    return op.close(value, error, exact=True)
 
 
 @rule("sub", "subtract")
@@ -44,8 +44,12 @@ def mul(op: Op, x: Any, y: Any) -> Pair:
     """x y, rounded once; (x + d)(y + e) - x y = x e + y d + d e."""
     x, y = op.pair(x), op.pair(y)
     value = x.wide * y.wide
-    error = times(x.wide.abs(), y.slack) + times(y.magnitude, x.slack)
-    return op.close(value, error, value.abs() + error, exact=True)
+    error: Any = 0.0
+    if y.error is not None:
+        error = times(x.wide.abs(), y.error)
+    if x.error is not None:
+        error = error + times(y.magnitude, x.error)
+    return op.close(value, error, exact=True)
 
 
 @rule("div", "divide", "true_divide")
@@ -59,7 +63,7 @@ def div(op: Op, x: Any, y: Any, *, rounding_mode: str | None = None) -> Pair:
         least = y.wide.abs() - y.error
         error = (x.slack + value.abs() * y.error) / least
         error = torch.where(least > 0, error, torch.inf)
-    found = op.close(value, error, value.abs() + error, DIVISION, _is_power_of_two(y.wide))
+    found = op.close(value, error, None, DIVISION, _is_power_of_two(y.wide))
     return found if rounding_mode is None else whole(found, rounding_mode)
 
 

@@ -26,9 +26,10 @@ def _moments(op: Op, x: Pair, axes: Any) -> _Moments:
     """Return mean and variance; docs/judge.md derives their roundings."""
     wide = x.wide
     mean = wide.mean(axes, keepdim=True)
-    variance = (wide - mean).square().mean(axes, keepdim=True)
-    level = x.magnitude.mean(axes, keepdim=True)
-    square = x.magnitude.square().mean(axes, keepdim=True)
+    variance = (wide - mean).square_().mean(axes, keepdim=True)
+    magnitude = x.magnitude
+    level = magnitude.mean(axes, keepdim=True)
+    square = magnitude.square_().mean(axes, keepdim=True)
     n = 2 * (wide.numel() // max(1, mean.numel())) + 16
     held, error, spread = op.of(op.held), 0.0, 0.0
     deviation = variance.sqrt()
@@ -65,10 +66,11 @@ def _scaled_by(
     rounded = stages * torch.finfo(op.dtype).eps / 2 if op.dtype != op.held else 0.0
     rstd = held.close(r, largest - r + rounded * largest, largest, 16)._replace(stored=False)
     centered = x.wide - mean.wide
-    moved = x.slack + mean.slack
-    error = moved * largest + centered.abs() * (largest - r)
-    size = largest * (x.magnitude + level + centered.abs() + moved)
-    return held.close(centered * r, error + rounded * size, size, 16), rstd
+    moved, far = x.slack + mean.slack, centered.abs()
+    size = (x.magnitude.add_(level + moved).add_(far)).mul_(largest)
+    error = far.mul_(largest - r).add_(moved * largest)
+    error = error.add_(size, alpha=rounded) if rounded else error
+    return held.close(centered.mul_(r), error, size, 16), rstd
 
 
 def _affine(op: Op, z: Pair, w: Pair | None, b: Pair | None) -> Pair:

@@ -22,7 +22,7 @@ def spread(f: Function, x: Pair, value: Tensor, turns: tuple[float, ...] = ()) -
     wide = x.wide
     found = torch.maximum(*(gap(f(wide + sign * x.error), value) for sign in (-1, 1)))
     for turn in turns:
-        at = gap(f(torch.full_like(wide, turn)), value)
+        at = gap(f(wide.new_tensor(turn)), value)
         found = torch.maximum(found, torch.where((wide - turn).abs() <= x.error, at, 0.0))
     return found
 
@@ -46,9 +46,10 @@ def pointwise(f: Function, size: Function | None = None, *turns: float, n: int =
             return op.close(value, 0.0, scale, n, exact=scale == 0)
         error = spread(g, x, value, turns)
         if size is None:
-            scale = value.abs() + error
+            scale = value.abs().add_(error)
         else:
-            scale = torch.stack([largest(x.wide + s * x.error) for s in (-1, 0, 1)]).amax(0)
+            ends = largest(x.wide - x.error), largest(x.wide + x.error)
+            scale = torch.maximum(torch.maximum(*ends), largest(x.wide))
         return op.close(value, error, scale, n, exact=scale == 0)
 
     return evaluate

@@ -10,7 +10,7 @@ from .arithmetic import add, scaled
 from .table import aten, rule
 
 Bilinear = Callable[[Tensor, Tensor], Tensor]
-_GRAINS = (1.0, 2.0**-10)  # exact data are multiples of one of these
+_GRAINS = (2.0**-10, 1.0)  # exact data are multiples of the first
 
 
 def products(op: Op, f: Bilinear, x: Pair, w: Pair, terms: int, bias: Pair | None = None) -> Pair:
@@ -38,18 +38,23 @@ def _largest(*operands: Pair) -> float:
 
 def _nonzero_terms(f: Bilinear, x: Pair, w: Pair, terms: int) -> Any:
     """Return how many products may differ from zero, by element; all, where no operand is zero."""
-    parts = [p.magnitude != 0 for p in (x, w)]
-    if all(bool(part.all()) for part in parts):
+    parts = [p.magnitude for p in (x, w)]
+    if all(part.numel() and float(part.min()) > 0 for part in parts):
         return terms
-    return f(*(part.to(torch.float64) for part in parts))
+    return f(*((part != 0).to(torch.float64) for part in parts))
 
 
 def grain(x: Pair) -> float:
     """Return a power of two of which all values are multiples; 0 if they have errors or none."""
     if x.error is not None:
         return 0.0
-    value = x.wide
-    return next((g for g in _GRAINS if bool((torch.round(value / g) * g == value).all())), 0.0)
+    wide, found = x.wide, 0.0
+    for step in _GRAINS:
+        multiple = wide / step
+        if not torch.equal(multiple.round(), multiple):
+            break
+        found = step
+    return found
 
 
 def _is_exact(op: Op, largest: Tensor, x: Pair, w: Pair, bias: Pair | None) -> Any:
@@ -148,8 +153,9 @@ def sums(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Pair:
     def f(values: Tensor) -> Tensor:
         return values.sum(dim, keepdim) if values.ndim else values
 
-    value, largest = f(x.wide), f(x.magnitude)
-    n = (f((x.magnitude != 0).to(torch.float64)) - 1).clamp(min=0)
+    magnitude = x.magnitude
+    value, largest = f(x.wide), f(magnitude)
+    n = (f((magnitude != 0).to(torch.float64)) - 1).clamp_(min=0)
     step = grain(x)
     exact = exact_sums(op, largest, step) if step else n == 0
     return op.close(value, 0.0 if x.error is None else f(x.error), largest, n, exact)
@@ -170,4 +176,4 @@ def mean(op: Op, x: Pair, dim: Any = None, keepdim: bool = False, *, dtype: Any 
     value = total.value / count
     error = 0.0 if total.error is None else total.error / count
     exact = count & (count - 1) == 0
-    return op.close(value, error, value.abs() + error, 3, exact)
+    return op.close(value, error, None, 3, exact)

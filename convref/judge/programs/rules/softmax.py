@@ -24,9 +24,9 @@ def _parts(x: Pair, dim: Any) -> _Parts:
     wide = x.wide
     top = wide.amax(dim, keepdim=True)
     top = torch.where(top.isinf(), 0.0, top)
-    powers = (wide - top).exp()
+    powers = (wide - top).exp_()
     sums = powers.sum(dim, keepdim=True)
-    p, shift, far = powers / sums, 0.0, (top - wide).abs()
+    p, shift, far = powers / sums, 0.0, (top - wide).abs_()
     if x.error is not None:
         shift = (p * x.error.exp()).sum(dim, keepdim=True).log()
         far = far + 2 * x.error.amax(dim, keepdim=True)
