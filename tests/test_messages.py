@@ -19,6 +19,7 @@ MEANT = [  # a wrong call, the end of its message
     (lambda: convref.conv2d(X, W, padding="SAME"), "did you mean same_upper?"),
     (lambda: convref.conv2d(X, W, padding="Valid"), "did you mean valid?"),
     (lambda: convref.conv2d(X, W, layout="channels_last"), "did you mean NHWC?"),
+    (lambda: convref.conv2d(X, W, layout="nhwc"), "did you mean NHWC?"),
     (lambda: convref.conv2d(X, W, math="float32"), "did you mean ieee?"),
     (lambda: convref.conv2d(X, W, backend="numpi"), "did you mean numpy?"),
     (lambda: convref.conv2d(X, W, data_format="NHWC"), "Did you mean 'layout'?"),
@@ -83,6 +84,8 @@ def test_signatures_show_the_arguments_alone():
     assert [*inspect.signature(convref.relu).parameters] == ["input", "backend"]
     with pytest.raises(TypeError, match=r"^relu\(\) takes 1 positional argument but 3 were given$"):
         convref.relu(X, X, X)
+    with pytest.raises(TypeError, match=r"takes from 1 to 2 positional arguments but 3 were"):
+        convref.leaky_relu(X, 0.1, 2)
 
 
 @pytest.mark.parametrize("name", ["f16", "fp16", "float16", "half"])
@@ -99,8 +102,9 @@ def test_short_names_are_their_own():
 def test_the_judge_takes_a_function():
     convref.assert_correct(convref.relu(X), convref.relu, (X,))
     assert convref.case_of(convref.relu, X) == convref.case_of("relu", X)
-    with pytest.raises(convref.ConvrefError, match=r"^assert_correct: name is <function"):
-        convref.assert_correct(X, short, (X,))
+    for other in (short, np.tanh):
+        with pytest.raises(convref.ConvrefError, match=r"^assert_correct: name is <"):
+            convref.assert_correct(X, other, (X,))
 
 
 def test_every_derivative_has_the_name_of_its_function():
