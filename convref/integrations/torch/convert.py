@@ -140,7 +140,6 @@ def revert(model: Any) -> Report:
     """
 
     def swap(module: Any) -> str:
-        vars(module).pop("_known", None)
         del module.backend
         module.__class__ = type(module).replaces
         return "computed by PyTorch"
