@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 
@@ -163,6 +164,9 @@ def assert_close_report(f, *args):
     return judged(Program(f, args, {}, Numerics()), f(*args))
 
 
+_counter = iter(range(1, 100))
+
+
 @pytest.mark.parametrize(
     ("reference", "error", "text"),
     [
@@ -175,6 +179,9 @@ def assert_close_report(f, *args):
         (lambda x: torch.fft.fft(x).real, UnsupportedError, "complex|no rule"),
         (lambda x: x * float((x * 0.1).sum()), UnsupportedError, "reads into Python"),
         (3, ConvrefError, "reference is a int"),
+        (lambda x: x + next(_counter), ConvrefError, "another output in a second run"),
+        (lambda x: x + random.random() + 1, ConvrefError, "another output in a second run"),
+        (lambda x: x.to("cuda:99") + 1, ConvrefError, r"raises .* \(devices of args: cpu\)"),
     ],
 )
 def test_references_that_cannot_be_judged_are_refused(reference, error, text):
