@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -90,3 +91,26 @@ def test_generated_data_show_what_a_tolerance_on_dense_data_passes():
     assert len(dense) >= 6  # the proven bound of 8,192 dense products is no better
     for name, kernel in FAULTS.items():
         assert any(fails(kernel, data) for data in generated), name
+
+
+def test_bounds_are_narrow_on_sparse_data():
+    random = torch.Generator().manual_seed(0)
+    given = benchmark_data(random)
+    sparse = dict(for_program(given, 1))["sparse argument 0, 0"]
+    dense, narrow = (
+        Program(reference, data, {}, Numerics()).traced()[1]["output"][1].error.median()
+        for data in (given, sparse)
+    )
+    assert dense > 100 * narrow
+
+
+def test_a_correct_sum_that_a_typed_tolerance_fails_passes():
+    """Sums of 131,072 products one after the other, as a direct convolution adds them."""
+    random = torch.Generator().manual_seed(0)
+    half = torch.randn(4, 1 << 16, generator=random)
+    x, w = torch.cat([half, -half], 1), torch.ones(1 << 17, 1)
+    y = torch.from_numpy(np.cumsum(x.numpy(), 1)[:, -1:].copy())
+    assert bool((y.abs() > 1e-3).any())  # the right results are 0; 1e-3 + 1e-3 |y| is the tolerance
+    report = judged(Program(torch.matmul, (x, w), {}, Numerics()), y)
+    assert report.verdict.kind == "vacuous", str(report)  # right, but these data cannot tell
+    assert judged(Program(torch.matmul, (x, w), {}, Numerics()), y + 1000).verdict.kind == "wrong"
