@@ -490,7 +490,7 @@ LINES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (line + ":mem=nchw", ("ROLE.FEATURE",)),
     (line + ":mem=dy.ncw", ("'dy.ncw'", "ROLE one of x, w, b")),
     (line + ":mem=x.nhwc", ("order of x is 'nhwc'", "permutation of ncw")),
-    (line + ":mem=x.step1w", ("view of x", "needs steps >= 2")),
+    (line + ":mem=x.step1w", ("view of x", "needs steps other than 0 and 1")),
     (line + ":mem=x.step2", ("'x.step2'", "stepKa")),
     (line + ":mem=x.expandh", ("view of x names 'h'", "ncw")),
     (line + ":mem=x.off-1", ("'x.off-1'", "offK")),

@@ -79,11 +79,12 @@ def _stepped(call: Call, role: str, spec: Spec, array: Any) -> Spec:
         size, stride = layout[letter]
         if size < 2 or letter in spec.expand:
             continue
-        step, rest = divmod(stride, dense)
+        step, rest = divmod(abs(stride), dense)
         if rest or not 1 <= step <= _LARGEST_STEP:
             return spec
-        steps += [(letter, step)] if step > 1 else []
-        dense = stride * size
+        step = -step if stride < 0 else step
+        steps += [(letter, step)] if step != 1 else []
+        dense = abs(stride) * size
     return replace(spec, step=tuple(steps))
 
 

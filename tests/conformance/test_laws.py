@@ -61,7 +61,7 @@ def test_correct_backends_satisfy_the_laws(law, name, count):
         pytest.importorskip("torch", reason="torch is not installed")
     held, _, failed = findings(load(name), small(count), [law], shipped())
     assert failed == []
-    assert held[law] >= 10
+    assert held[law] >= 5
 
 
 def test_most_problems_have_a_transposed_twin():
@@ -78,7 +78,7 @@ def test_nested_loops_satisfy_the_laws(law):
 
 @pytest.mark.parametrize("dtypes", [("f16", "bf16"), ("c64", "c128"), ("i32", "i8"), ("obj",)])
 def test_every_dtype_satisfies_the_laws(dtypes):
-    held, _, failed = findings(load("numpy"), small(40, dtypes, 80))
+    held, _, failed = findings(load("numpy"), small(80, dtypes, 80))
     assert failed == []
     assert all(held[law] >= 2 for law in LAWS)
 
@@ -107,7 +107,7 @@ FOUND = [
 
 @pytest.mark.parametrize(("law", "name", "text"), FOUND)
 def test_the_law_finds_the_fault(law, name, text):
-    reasons = (examine_laws(case, FAULTS[name], laws=(law,)) for case in small(400))
+    reasons = (examine_laws(case, FAULTS[name], laws=(law,)) for case in small(1_200))
     failed = (found for found in reasons if found.reason.startswith(f"{law} law: {text}: "))
     first = next(failed, None)
     assert first is not None

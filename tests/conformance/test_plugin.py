@@ -29,7 +29,7 @@ class Wrong(Mine):
 
 class Dies(Mine):
     def run(self, call, *operands):
-        if call.pass_ == "fprop" and call.problem.n == 3:
+        if call.pass_ == "fprop" and call.problem.n > 1:
             os._exit(7)
         return super().run(call, *operands)
 

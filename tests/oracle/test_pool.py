@@ -445,7 +445,8 @@ def max_pool_by(patch, wins):
 def exchanged(x, problem):
     y, indices = RIGHT["max_pool_fprop"](x, problem)
     height = problem.input[-1]
-    return y, np.where(indices < 0, -1, indices // height + indices % height * height)
+    other = (indices // height + indices % height * height) % np.prod(problem.input)
+    return y, np.where(indices < 0, -1, other)
 
 
 def padded(sums, problem):

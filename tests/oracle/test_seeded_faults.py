@@ -48,9 +48,15 @@ def on_filter(change):
 
 
 def enough(problem, **changes):
-    """Return the problem with changes, and high padding that keeps every output extent >= 1."""
+    """Return the problem with changes, and paddings that keep it valid."""
+    changes = {"stride": problem.stride, "dilation": problem.dilation} | changes
+    largest = [max(steps) - 1 for steps in zip(changes["stride"], changes["dilation"])]
+    if problem.transposed:
+        return replace(
+            problem, **changes, output_padding=tuple(map(min, problem.output_padding, largest))
+        )
     lavish = tuple((lo, hi + 200) for lo, hi in changes.get("padding", problem.padding))
-    return replace(problem, **changes | {} if problem.transposed else changes | {"padding": lavish})
+    return replace(problem, **changes | {"padding": lavish})
 
 
 def one_axis_less(dy, problem):
@@ -138,7 +144,7 @@ FAULTS = {
     "pads of the axes swapped": (elsewhere(swapped_axes), FPROP, "loops"),
     "stride off by one": (elsewhere(longer_stride), FPROP, "loops"),
     "dilation and stride exchanged": (elsewhere(exchanged_steps), FPROP, "loops"),
-    "dilation ignored": (elsewhere(lambda p: enough(p, dilation=1)), FPROP, "loops"),
+    "dilation ignored": (elsewhere(lambda p: enough(p, dilation=(1,) * p.rank)), FPROP, "loops"),
     "output padding ignored": (
         elsewhere(lambda p: replace(p, output_padding=0) if p.transposed else p),
         ("fprop", "f64"),

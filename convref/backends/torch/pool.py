@@ -1,7 +1,7 @@
 """ATen's pools as `torch.nn.functional` calls them, and their derivatives by autograd."""
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -34,13 +34,10 @@ def supports(call: Call, rules: bool) -> str | None:
         return "ATen has no kernel for empty images"
     if not isinstance(problem, WindowProblem):
         return None
-    if (
-        rules
-        and problem.rank == 3
-        and call.dtype in _NARROW
-        and prod(problem.input) > _NARROW[call.dtype]
-    ):
-        return f"ATen computes 3d indices in {call.dtype}, which cannot represent them"
+    # Also channels last, as which ATen takes any image of one channel.
+    narrow = rules and (problem.rank == 3 or problem.c == 1)
+    if narrow and prod(problem.input) > _NARROW.get(call.dtype, inf):
+        return f"ATen computes such indices in {call.dtype}, which cannot represent them"
     if rules and call.op == "max_pool" and any(min(first_reads(axis)) < 0 for axis in problem.axes):
         return "ATen returns an index outside of the image for an empty window"
     is_3d = rules and call.op == "avg_pool" and problem.rank == 3

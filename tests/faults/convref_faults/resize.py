@@ -194,7 +194,7 @@ ROWS = (
     ResizeFault(
         "cubic_of_another_library",
         "the cubic kernel with a = -1/2 where -3/4 was asked for",
-        "resize.backward:n1c1_i4_o1:mode=cubic:fill=ones",
+        "resize.jvp:n1c1_i4_o1:mode=cubic",
         lambda call: call.problem.mode == "cubic" and call.problem.a != -0.5,
         solving(a=-0.5),
     ),
