@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from contextlib import suppress
 from inspect import signature
+from operator import attrgetter
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
@@ -12,10 +14,9 @@ from torch.compiler import is_dynamo_compiling
 from . import _native
 from ._backend import current
 
-try:
-    from torch._C._dynamo.guards import TensorGuards
-except ImportError:  # private, so it may go: `_check` then returns None
-    TensorGuards = None
+TensorGuards: Any = None  # private, so it may go: `_check` then returns None
+with suppress(AttributeError):
+    TensorGuards = attrgetter("_C._dynamo.guards.TensorGuards")(torch)
 
 MAX_KINDS = 8  # of inputs, that a layer remembers
 MAX_SHAPES = 4096
@@ -99,10 +100,9 @@ def _check(x: Tensor) -> Callable[[Tensor], bool] | None:
     for check in kept:
         if check(x):
             return check
-    guards: Any = TensorGuards  # typed without its positional arguments
     sizes, strides = [[*x.shape]], [[*x.stride()]]
     with suppress(AttributeError, TypeError, ValueError, RuntimeError):
-        new = guards(x, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+        new = TensorGuards(x, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
         if new(x) is True:
             kept.append(new)
             return kept[-1]
