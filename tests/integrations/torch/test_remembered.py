@@ -3,7 +3,6 @@
 import copy
 import importlib
 import pickle
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -184,7 +183,7 @@ def test_without_the_check_of_torch_each_call_is_decided_anew(guards, monkeypatc
 
 def test_the_check_of_torch_may_be_absent(monkeypatch):
     with monkeypatch.context() as without:
-        without.setitem(sys.modules, "torch._C._dynamo.guards", None)
+        without.delattr(torch._C._dynamo, "guards")
         importlib.reload(_remember)
     found = _remember.TensorGuards
     importlib.reload(_remember)
