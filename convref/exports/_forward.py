@@ -161,12 +161,16 @@ _JAX_NAMES |= {"hardsigmoid": "hard_sigmoid"}
 
 
 def _jax_activation(op: str, problem: Any) -> str:
+    return f"jax.nn.{_JAX_NAMES.get(op, op)}(x{_keywords(op, problem, 'negative_slope')})"
+
+
+def _keywords(op: str, problem: Any, slope: str) -> str:
+    """Return the fields as arguments of JAX or TensorFlow, which call a slope by this name."""
     given = fields(problem)
     if op == "gelu":
         given = {"approximate": given["approximate"] == "tanh"}
-    given = {{"dim": "axis", "slope": "negative_slope"}.get(k, k): v for k, v in given.items()}
-    named = "".join(f", {name}={value!r}" for name, value in given.items())
-    return f"jax.nn.{_JAX_NAMES.get(op, op)}(x{named})"
+    named = {{"dim": "axis", "slope": slope}.get(k, k): v for k, v in given.items()}
+    return "".join(f", {name}={value!r}" for name, value in named.items())
 
 
 def _jax_pool(op: str, problem: Any) -> str:
@@ -193,12 +197,7 @@ _TF_NAMES = {"hardswish": "tf.keras.activations.hard_silu", "softsign": "tf.nn.s
 
 
 def _tf_activation(op: str, problem: Any) -> str:
-    given = fields(problem)
-    if op == "gelu":
-        given = {"approximate": given["approximate"] == "tanh"}
-    given = {{"dim": "axis", "slope": "alpha"}.get(k, k): v for k, v in given.items()}
-    named = "".join(f", {name}={value!r}" for name, value in given.items())
-    return f"{_TF_NAMES.get(op, f'tf.nn.{op}')}(x{named})"
+    return f"{_TF_NAMES.get(op, f'tf.nn.{op}')}(x{_keywords(op, problem, 'alpha')})"
 
 
 _TF_NAMED = "relu leaky_relu silu gelu selu softsign sigmoid tanh softmax log_softmax"
