@@ -116,6 +116,54 @@ def test_integers_are_judged_exactly():
             assert_close(off, f, args)
 
 
+def added_to(total, x, w):
+    """Add products to an accumulator that starts with other numbers."""
+    for k in range(x.shape[1]):
+        total = total + x[:, k : k + 1] * w[k : k + 1]
+    return total
+
+
+# A reference of x, w, b and r, and the same sums in another grouping.
+REGROUPED = {
+    "two sums": (lambda x, w, b, r: x.sum() - r.sum(), lambda x, w, b, r: (x[:, :9] - r).sum()),
+    "three terms": (lambda x, w, b, r: (r + b) - b, lambda x, w, b, r: r + (b - b)),
+    "two products": (
+        lambda x, w, b, r: x @ w + r @ w[:9],
+        lambda x, w, b, r: torch.cat([x, r], 1) @ torch.cat([w, w[:9]]),
+    ),
+    "residual": (lambda x, w, b, r: x @ w + r, lambda x, w, b, r: added_to(r, x, w)),
+    "bias in place": (lambda x, w, b, r: (x @ w).add_(b), lambda x, w, b, r: added_to(b, x, w)),
+    "scaled": (lambda x, w, b, r: x @ w * 0.3 - r, lambda x, w, b, r: added_to(-r, x * 0.3, w)),
+    "divided": (lambda x, w, b, r: x @ w / b + r, lambda x, w, b, r: added_to(r, x, w / b)),
+    "sum of products": (lambda x, w, b, r: (x @ w).mean(1), lambda x, w, b, r: x @ w.mean(1)),
+}
+
+
+def test_sums_are_regrouped_across_operations():
+    for name, (f, other) in REGROUPED.items():
+        for kind in ("normal", "integers"):
+            x, w, b = samples.arguments("affine", torch.float32, 3, kind)
+            r = x[:, :9] * 2 if kind == "integers" else x[:, :9] * 1e3
+            x, r = x[:, :9] if name == "two sums" else x, -r if name == "two sums" else r
+            b = b * 1e4 if name == "three terms" else b + 100 * (kind == "integers")
+            report = judged(Program(f, (x, w, b, r), {}, Numerics()), other(x, w, b, r))
+            assert report.verdict.kind == "pass", f"{name} {kind}: {report}"
+            if kind == "integers" and name not in ("divided", "scaled", "sum of products"):
+                assert report.verdict.tier == "exact", name
+
+
+def test_an_operation_in_place_leaves_copies_as_they_were():
+    def f(x):
+        y = x.clone()
+        y[:1].mul_(3)
+        before = y.double()
+        y[:1].mul_(7)
+        return before
+
+    x = torch.randn(2, 3)
+    assert assert_close(f(x), f, (x,))
+
+
 def test_a_view_and_an_operation_in_place_have_the_pairs_of_their_memory():
     x = torch.randn(4, 6)
 

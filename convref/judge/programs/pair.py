@@ -11,19 +11,36 @@ from ..numerics import TF32_ETA, UNITS, Numerics
 Tensor = Any  # torch.Tensor, which mypy does not know where torch is not installed
 
 _FLOAT64 = torch.finfo(torch.float64)
-_ERROR_OF_ERRORS = 2.0**-40  # the bound itself is computed in float64
+ERROR_OF_ERRORS = 2.0**-40  # the bound itself is computed in float64
+
+
+class Terms(NamedTuple):
+    """The terms of a sum, which candidates may add to those of other sums before they round.
+
+    `size` is the sum of the absolute values of the terms, `n` how many roundings a term has at most
+    and `owed` how many of these are not part of the error. All terms are multiples of `step`, 0 if
+    that is not known. `products` is the largest operand of a matrix product, 0 for other sums.
+    """
+
+    size: Tensor
+    n: float
+    owed: int = 0
+    step: float = 0.0
+    products: float = 0.0
 
 
 class Pair(NamedTuple):
     """A tensor: its value in float64 and how far an admissible candidate's value may be from it.
 
     Integers and booleans keep their type. `error` is None where the value is exact, `stored` says
-    whether rounding to the dtype of the tensor is already part of the error.
+    whether rounding to the dtype of the tensor is already part of the error, `terms` are those of
+    the last sum.
     """
 
     value: Tensor
     error: Tensor | None = None
     stored: bool = True
+    terms: Terms | None = None
 
     @property
     def wide(self) -> Tensor:
@@ -39,6 +56,18 @@ class Pair(NamedTuple):
     def magnitude(self) -> Tensor:
         """Return the largest absolute value of a candidate."""
         return self.wide.abs() if self.error is None else self.wide.abs() + self.error
+
+    @property
+    def reach(self) -> Tensor:
+        """Return the sum of the absolute values of the terms, or of the value as one term."""
+        size = self.magnitude
+        return size if self.terms is None else torch.maximum(size, self.terms.size)
+
+    def each(self, f: Any) -> "Pair":
+        """Return the pair with its tensors moved by f."""
+        error = None if self.error is None else f(self.error)
+        terms = None if self.terms is None else self.terms._replace(size=f(self.terms.size))
+        return Pair(f(self.value), error, self.stored, terms)
 
 
 def is_stored(value: Tensor, dtype: Any) -> Tensor:
@@ -76,7 +105,7 @@ def _settled(value: Tensor, error: Any) -> Tensor | None:
     """Return the error of a value, unbounded where it is NaN; `error` is changed in place."""
     if isinstance(error, float):
         return None if error == 0 else torch.full_like(value, error)
-    error = error.mul_(1 + _ERROR_OF_ERRORS)
+    error = error.mul_(1 + ERROR_OF_ERRORS)
     if not _is_finite(error):
         error = torch.where(error.isnan(), torch.inf, error)
     return error.expand(value.shape)
@@ -95,7 +124,7 @@ def store(pair: Pair, dtype: Any, numerics: Numerics) -> Pair:
     error = torch.where(exact, 0.0, error)
     error = torch.where(size < info.max * (1 - info.eps), error, torch.inf)  # overflow
     error = torch.where(pair.value.isfinite(), error, torch.as_tensor(pair.slack).to(error))
-    return Pair(pair.value, _settled(pair.value, error))
+    return Pair(pair.value, _settled(pair.value, error), True, pair.terms)
 
 
 @dataclass(frozen=True)
@@ -181,7 +210,7 @@ class Op:
             size = value.abs()
             size = size if isinstance(error, float) and error == 0 else size.add_(error)
         own = self.gamma(n, products > 0) * size
-        least = n * (self._smallest * max(1.0, products))
+        least = self.least(n, products)
         own = own.add_(least) if isinstance(least, float) else own + least
         if products and self.numerics.cut and self.held == torch.float32:
             own = own + (self.numerics.cut * size + n * (TF32_ETA * max(1.0, products)))
@@ -194,11 +223,20 @@ class Op:
             certain = torch.as_tensor(exact) & torch.as_tensor(error == 0)
             if bool(certain.any()):
                 own = torch.where(certain & self._is_held(value), 0.0, own)
-        if size.numel() and not float(size.max()) < self._huge:  # infinities and NaN stay
-            own = torch.where(size < self._huge, own, torch.inf)
-            own = torch.where(value.isfinite(), own, 0.0)
+        own = self.bounded(own, size, value)
         own = own if isinstance(error, float) and error == 0 else own + error
         return Pair(value, _settled(value, own), stored)
+
+    def least(self, n: Any, products: float = 0.0) -> Any:
+        """Return the error of n products that are too small to be normal numbers."""
+        return n * (self._smallest * max(1.0, products))
+
+    def bounded(self, own: Tensor, size: Tensor, value: Tensor) -> Tensor:
+        """Return own roundings, unbounded where a sum overflows; infinities and NaN stay."""
+        if size.numel() and not float(size.max()) < self._huge:
+            own = torch.where(size < self._huge, own, torch.inf)
+            own = torch.where(value.isfinite(), own, 0.0)
+        return own
 
     def _is_held(self, value: Tensor) -> Tensor:
         """Return where a value is a number of the accumulator; float64 itself cannot tell."""

@@ -20,6 +20,11 @@ def storage_of(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def _is_whole(tensor: Tensor) -> bool:
+    """Return whether a tensor shows all of its storage, in order."""
+    return tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes()
+
+
 def _geometry(tensor: Tensor) -> Any:
     return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
 
@@ -38,6 +43,7 @@ class Shadows:
     def __init__(self, numerics: Numerics) -> None:
         self._numerics = numerics
         self._of: dict[int, _Shadow] = {}
+        self._flat: set[int] = set()  # storages of pairs that are written in place
         self._most = 64
 
     def __contains__(self, tensor: Tensor) -> bool:
@@ -58,8 +64,8 @@ class Shadows:
             raise UnsupportedError(f"the reference {what}; convert it with .to()")
         if shadow.geometry == _geometry(tensor):
             return shadow.pair
-        _flatten(shadow, tensor)
-        return _each(shadow.pair, lambda part: part.as_strided(*_geometry(tensor)))
+        self._flatten(shadow, tensor)
+        return shadow.pair.each(lambda part: part.as_strided(*_geometry(tensor)))
 
     def make(self, tensor: Tensor, pair: Pair) -> None:
         """Keep the pair of a new tensor."""
@@ -67,7 +73,9 @@ class Shadows:
             self._of = {key: each for key, each in self._of.items() if not each.alive.expired()}
             self._most = 2 * len(self._of) + 64
         if pair.value.shape != tensor.shape:
-            pair = _each(pair, lambda part: part.expand(tensor.shape))
+            pair = pair.each(lambda part: part.expand(tensor.shape))
+        if self._flat:
+            pair = pair.each(lambda t: t.clone() if storage_of(t) in self._flat else t)
         alive = StorageWeakRef(tensor.untyped_storage())
         self._of[storage_of(tensor)] = _Shadow(alive, tensor.dtype, _geometry(tensor), pair)
 
@@ -80,11 +88,13 @@ class Shadows:
             self.make(whole, Pair(whole.to(wide, copy=True)))
         shadow = self._of[storage_of(tensor)]
         shadow.pair = store(shadow.pair, shadow.dtype, self._numerics)
-        _flatten(shadow, tensor)
 
     def write(self, tensor: Tensor, pair: Pair) -> None:
         """Write the part of an expected storage that a tensor shows."""
+        if _is_whole(tensor) and pair.value.shape == tensor.shape:
+            return self.make(tensor, pair)
         shadow, place = self._of[storage_of(tensor)], _geometry(tensor)
+        self._flatten(shadow, tensor)
         pair = store(pair, tensor.dtype, self._numerics)
         value, error = shadow.pair.value, shadow.pair.error
         value.as_strided(*place).copy_(pair.value)
@@ -94,21 +104,16 @@ class Shadows:
             error.as_strided(*place).copy_(torch.as_tensor(pair.slack))
         shadow.pair = Pair(value, error)
 
+    def _flatten(self, shadow: _Shadow, tensor: Tensor) -> None:
+        """Lay the pair out as the storage is, so that any view can read and write it."""
+        if shadow.geometry is None:
+            return
+        size, place = tensor.untyped_storage().nbytes() // tensor.itemsize, shadow.geometry
 
-def _flatten(shadow: _Shadow, tensor: Tensor) -> None:
-    """Lay the pair out as the storage is, so that any view can read and write it."""
-    if shadow.geometry is None:
-        return
-    size, place = tensor.untyped_storage().nbytes() // tensor.itemsize, shadow.geometry
+        def laid_out(part: Tensor) -> Tensor:
+            flat = part.new_zeros(size)
+            flat.as_strided(*place).copy_(part)
+            self._flat.add(storage_of(flat))
+            return flat
 
-    def laid_out(part: Tensor) -> Tensor:
-        flat = part.new_zeros(size)
-        flat.as_strided(*place).copy_(part)
-        return flat
-
-    shadow.pair, shadow.geometry = _each(shadow.pair, laid_out), None
-
-
-def _each(pair: Pair, f: Any) -> Pair:
-    error = None if pair.error is None else f(pair.error)
-    return Pair(f(pair.value), error, pair.stored)
+        shadow.pair, shadow.geometry = shadow.pair.each(laid_out), None

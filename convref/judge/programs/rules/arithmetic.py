@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from ..pair import Op, Pair, Tensor, gap, times
+from .sums import added, distributed, grain
 from .table import rule
 
 DIVISION = 3  # roundings of a quotient: it may be the product with a reciprocal
@@ -15,16 +16,14 @@ def scaled(op: Op, x: Pair, factor: Any) -> Pair:
     if factor == 1:
         return x
     if factor == -1:
-        return Pair(-x.value, x.error)
+        return neg(op, x)
     return mul(op.of(op.held), x, factor)
 
 
 @rule("add")
 def add(op: Op, x: Any, y: Any, *, alpha: float = 1) -> Pair:
     """x + y, rounded once."""
-    x, y = op.pair(x), scaled(op, op.pair(y), alpha)
-    value, error = x.wide + y.wide, x.slack + y.slack
-    return op.close(value, error, exact=True)
+    return added(op, op.pair(x), scaled(op, op.pair(y), alpha))
 
 
 @rule("sub", "subtract")
@@ -49,7 +48,11 @@ def mul(op: Op, x: Any, y: Any) -> Pair:
         error = times(x.wide.abs(), y.error)
     if x.error is not None:
         error = error + times(y.magnitude, x.error)
-    return op.close(value, error, exact=True)
+    x, y = (x, y) if x.value.numel() >= y.value.numel() else (y, x)
+    terms = None
+    if x.terms is not None:
+        error, terms = distributed(op, x, y.magnitude, grain(y), 1, value, error)
+    return op.close(value, error, exact=True)._replace(terms=terms)
 
 
 @rule("div", "divide", "true_divide")
@@ -63,7 +66,12 @@ def div(op: Op, x: Any, y: Any, *, rounding_mode: str | None = None) -> Pair:
         least = y.wide.abs() - y.error
         error = (x.slack + value.abs() * y.error) / least
         error = torch.where(least > 0, error, torch.inf)
-    found = op.close(value, error, None, DIVISION, _is_power_of_two(y.wide))
+    halved, terms = _is_power_of_two(y.wide), None
+    if x.terms is not None and y.error is None:
+        exact = halved.numel() == 1 and bool(halved)
+        step, n = (1 / abs(float(y.wide)), 1) if exact else (0.0, DIVISION)
+        error, terms = distributed(op, x, 1 / y.wide.abs(), step, n, value, error)
+    found = op.close(value, error, None, DIVISION, halved)._replace(terms=terms)
     return found if rounding_mode is None else whole(found, rounding_mode)
 
 
@@ -88,7 +96,7 @@ def reciprocal(op: Op, x: Pair) -> Pair:
 @rule("neg")
 def neg(op: Op, x: Pair) -> Pair:
     """-x, exact."""
-    return Pair(-x.value, x.error)
+    return x._replace(value=-x.value)
 
 
 @rule("addcmul")

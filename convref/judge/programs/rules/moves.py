@@ -15,7 +15,8 @@ def to_copy(op: Op, x: Pair, **_: Any) -> Pair:
     """Return x, rounded if its dtype changes to a narrower one."""
     if not op.dtype.is_floating_point:
         return whole(x, "trunc") if op.dtype != torch.bool else x
-    return Pair(x.wide, x.error, stored=False)
+    terms = None if op.held == torch.float64 else x.terms  # sums were not held in float64
+    return Pair(x.wide, x.error, False, terms)
 
 
 @rule("copy", "fill")

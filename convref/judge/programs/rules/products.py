@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from ..pair import Op, Pair, Tensor
+from ..pair import Op, Pair, Tensor, Terms
 from .arithmetic import add, scaled
+from .sums import exact_sums, grain, largest_number, sums
 from .table import aten, rule
 
 Bilinear = Callable[[Tensor, Tensor], Tensor]
-_GRAINS = (2.0**-10, 1.0)  # exact data are multiples of the first
 
 
 def products(op: Op, f: Bilinear, x: Pair, w: Pair, terms: int, bias: Pair | None = None) -> Pair:
@@ -25,10 +25,13 @@ def products(op: Op, f: Bilinear, x: Pair, w: Pair, terms: int, bias: Pair | Non
         error = largest - sums + op.of(torch.float64).gamma(terms) * largest
     n = _nonzero_terms(f, x, w, terms)
     if bias is not None:
-        value, largest, n = value + bias.wide, largest + bias.magnitude, n + 1
+        n = n + 1 + (0 if bias.terms is None else bias.terms.n)
+        value, largest = value + bias.wide, largest + bias.reach
         error = error + bias.slack
-    exact = _is_exact(op, largest, x, w, bias)
-    return op.close(value, error, largest, n, exact, products=_largest(x, w))
+    step, high = _step(op, x, w, bias), _largest(x, w)
+    exact = bool(step) and exact_sums(op, largest, step)
+    found = op.close(value, error, largest, n, exact, products=high)
+    return found._replace(terms=Terms(largest, largest_number(n), 0, step, high))
 
 
 def _largest(*operands: Pair) -> float:
@@ -44,34 +47,13 @@ def _nonzero_terms(f: Bilinear, x: Pair, w: Pair, terms: int) -> Any:
     return f(*((part != 0).to(torch.float64) for part in parts))
 
 
-def grain(x: Pair) -> float:
-    """Return a power of two of which all values are multiples; 0 if they have errors or none."""
-    if x.error is not None:
-        return 0.0
-    wide, found = x.wide, 0.0
-    for step in _GRAINS:
-        multiple = wide / step
-        if not torch.equal(multiple.round(), multiple):
-            break
-        found = step
-    return found
-
-
-def _is_exact(op: Op, largest: Tensor, x: Pair, w: Pair, bias: Pair | None) -> Any:
-    """Return where every partial sum is a number of the accumulator."""
+def _step(op: Op, x: Pair, w: Pair, bias: Pair | None) -> float:
+    """Return a number of which every product is a multiple, 0 where operands are cut."""
     step = grain(x) * grain(w)
     if bias is not None:
         step = min(step, grain(bias))
     cut = op.numerics.tf32 or op.numerics.tf32x3
-    if not step or op.numerics.normwise or (cut and _largest(x, w) > 2**11):
-        return False
-    return exact_sums(op, largest, step)
-
-
-def exact_sums(op: Op, largest: Tensor, step: float, stages: int = 0) -> Any:
-    """Return where partial sums of multiples of `step` are numbers of the type that holds them."""
-    held = op.dtype if stages or op.numerics.stages else op.held
-    return largest * op.numerics.growth <= 2 * step / torch.finfo(held).eps
+    return 0.0 if op.numerics.normwise or (step and cut and _largest(x, w) > 2**11) else step
 
 
 @rule("mm", "bmm")
@@ -144,36 +126,3 @@ def convolution_backward(
         part(1, x) if mask[1] else None,
         sums(op, dy, axes) if mask[2] else None,
     )
-
-
-def sums(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Pair:
-    """Return the pair of a sum along axes."""
-    dim = tuple(range(x.value.ndim)) if dim is None or not len(dim) else dim
-
-    def f(values: Tensor) -> Tensor:
-        return values.sum(dim, keepdim) if values.ndim else values
-
-    magnitude = x.magnitude
-    value, largest = f(x.wide), f(magnitude)
-    n = (f((magnitude != 0).to(torch.float64)) - 1).clamp_(min=0)
-    step = grain(x)
-    exact = exact_sums(op, largest, step) if step else n == 0
-    return op.close(value, 0.0 if x.error is None else f(x.error), largest, n, exact)
-
-
-@rule("sum")
-def sum_(op: Op, x: Pair, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Pair:
-    """Return a sum along axes."""
-    return sums(op, x, [dim] if isinstance(dim, int) else dim, keepdim)
-
-
-@rule("mean")
-def mean(op: Op, x: Pair, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Pair:
-    """Return a mean along axes: a sum divided by its length."""
-    dim = [dim] if isinstance(dim, int) else dim
-    total = sums(op.of(op.held), x, dim, keepdim)
-    count = max(1, x.value.numel()) // max(1, total.value.numel())
-    value = total.value / count
-    error = 0.0 if total.error is None else total.error / count
-    exact = count & (count - 1) == 0
-    return op.close(value, error, None, 3, exact)

@@ -1,13 +1,28 @@
-"""Products, scans, and the mean of squares."""
+"""Sums, means, products, scans, and the mean of squares."""
 
 from typing import Any
 
 import torch
 
-from ..pair import Op, Pair, Tensor, store
-from .arithmetic import mul, sub
-from .products import exact_sums, grain, mean, sums
+from ..pair import Op, Pair, Tensor, Terms, store
+from .arithmetic import div, mul, sub
+from .sums import exact_sums, grain, largest_number, sums
 from .table import rule
+
+
+@rule("sum")
+def sum_(op: Op, x: Pair, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Pair:
+    """Return a sum along axes."""
+    return sums(op, x, [dim] if isinstance(dim, int) else dim, keepdim)
+
+
+@rule("mean")
+def mean(op: Op, x: Pair, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Pair:
+    """Return a mean along axes: a sum divided by its length."""
+    dim = [dim] if isinstance(dim, int) else dim
+    total = sums(op.of(op.held), x, dim, keepdim)
+    count = float(max(1, x.value.numel()) // max(1, total.value.numel()))
+    return div(op, total, Pair(total.value.new_tensor(count)))
 
 
 @rule("prod", "cumprod")
@@ -37,7 +52,8 @@ def cumsum(op: Op, x: Pair, dim: int, *, dtype: Any = None) -> Pair:
     largest, step = f(x.magnitude), grain(x)
     n = f((x.magnitude != 0).to(torch.float64))
     exact = exact_sums(op, largest, step) if step else n <= 1
-    return op.close(f(x.wide), 0.0 if x.error is None else f(x.error), largest, n, exact)
+    found = op.close(f(x.wide), 0.0 if x.error is None else f(x.error), largest, n, exact)
+    return found._replace(terms=Terms(largest, largest_number(n), 0, step))
 
 
 @rule("mse_loss")
