@@ -1,8 +1,9 @@
 """Render docs/bugs-found.md from docs/bugs/*.toml, or run the programs of the page.
 
 Usage: python tools/bugs.py [--check | --run [ID or LIBRARY ...]]. Each program is run by this
-interpreter, in a process that cannot import convref; with --run, anything but "confirmed" or "not
-installed" is an exit status of 1.
+interpreter, in a process that cannot import convref; a bug that does not show itself is an exit
+status of 1. Both ways of use end with the number of root causes and how many of them have no
+upstream report.
 """
 
 import os
@@ -80,8 +81,21 @@ def outcome(bug: Bug) -> str:
     return lines[-1] if lines else ""
 
 
+def root_causes(bugs: list[Bug]) -> dict[str, Bug]:
+    """Return one bug for each root cause: libraries that share one name the same report first."""
+    real = [bug for bug in bugs if bug["severity"] != "convention"]
+    return {bug["link"].partition(" ")[0] or bug["id"]: bug for bug in reversed(real)}
+
+
+def tally(bugs: list[Bug]) -> str:
+    """Return the number of root causes, and of those without an upstream report."""
+    causes = root_causes(bugs)
+    new = sum(not bug["link"] for bug in causes.values())
+    return f"{len(causes)} root causes, {new} of them without an upstream report"
+
+
 def state(bug: Bug) -> str:
-    """Return "confirmed", "not installed", "another version", or what the program gives instead."""
+    """Return "confirmed", "not installed", "another version", what it needs, or what it gives."""
     if find_spec(bug["module"]) is None:
         return "not installed"
     if not any(_version(name) == bug["version"] for name in (bug["module"], *bug["packages"])):
@@ -93,7 +107,7 @@ def state(bug: Bug) -> str:
             return "confirmed"
         if got != bug["expected"]:
             break
-    return f"gives {got!r}"
+    return f"needs {bug['isa']}" if "isa" in bug else f"gives {got!r}"
 
 
 def _version(package: str) -> str:
@@ -108,7 +122,6 @@ def page(bugs: list[Bug]) -> str:
     counts = Counter((bug["file"], bug["severity"]) for bug in bugs)
     libraries = {bug["file"]: bug for bug in bugs}
     real = [bug for bug in bugs if bug["severity"] != "convention"]
-    new = sum(not bug["link"] for bug in real)
     rows = [
         f"| {libraries[file]['name']} | {libraries[file]['version']} | "
         + " | ".join(str(counts[file, severity] or "") for severity in SEVERITIES)
@@ -117,7 +130,7 @@ def page(bugs: list[Bug]) -> str:
     ]
     names = " | ".join(heading.lower() for heading, _ in SEVERITIES.values())
     parts = [
-        HEAD.format(real=len(real), new=new).strip(),
+        HEAD.format(real=len(real), tally=tally(bugs)).strip(),
         f"| library | version | {names} |\n| --- | --- |{' --- |' * len(SEVERITIES)}\n"
         + "\n".join(rows),
     ]
@@ -130,8 +143,9 @@ def page(bugs: list[Bug]) -> str:
 HEAD = """
 # Bugs found
 
-The court found {real} bugs in released libraries; of {new} of them no upstream report is known.
+The court found {real} bugs in released libraries: {tally}.
 Each has a program without convref, which prints the *actual* result in place of the *expected* one.
+Where no report is linked, the library's issues and pull requests were searched in November 2026.
 `python tools/bugs.py --run torch` runs the programs of a library, and the nightly tests those of
 the libraries that are installed. The lines are cases of the court: `convref run LINE --backend
 NAME`; for libraries without a backend in convref, in the folder `docs/examples`, with
@@ -150,7 +164,7 @@ def _entry(bug: Bug) -> str:
     where = ", ".join(
         filter(None, (f"{bug['name']} {bug['version']}", bug.get("isa"), bug.get("flags")))
     )
-    upstream = f"Upstream: {links}." if links else "No upstream report is known."
+    upstream = f"Upstream: {links}." if links else "No upstream report was found."
     if bug["severity"] == "convention" and not links:
         upstream = ""
     text = bug["text"].strip()
@@ -169,15 +183,17 @@ def main(words: list[str]) -> int:
     if "--run" in words:
         wanted = [word for word in words if word != "--run"]
         chosen = [b for b in bugs if not wanted or b["id"] in wanted or b["file"] in wanted]
-        states = []
+        states = {}
         for bug in chosen:
-            states.append(state(bug))
-            print(f"{bug['severity']:<11}{bug['id']}: {states[-1]}", flush=True)
-        print(dict(Counter(s.partition(" ")[0] for s in states)))
-        return int(any(s not in ("confirmed", "not installed", "another version") for s in states))
+            states[bug["id"]] = state(bug)
+            print(f"{bug['severity']:<11}{bug['id']}: {states[bug['id']]}", flush=True)
+        confirmed = [bug for bug in chosen if states[bug["id"]] == "confirmed"]
+        print(f"{dict(Counter(s.partition(' ')[0] for s in states.values()))}: {tally(confirmed)}")
+        return int(any(s.startswith("gives") for s in states.values()))
     if "--check" in words:
         return int(PAGE.read_text("utf-8") != page(bugs))
     PAGE.write_text(page(bugs), "utf-8")
+    print(tally(bugs))
     return 0
 
 
