@@ -71,6 +71,18 @@ def test_each_operation_of_pytorch_is_within_its_bound_on_many_data():
                     check(name, dtype, kind, seed)
 
 
+def test_norms_of_pytorch_are_within_their_bounds_where_the_bias_cancels():
+    random = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        x, w, b = (torch.randn(s, generator=random) for s in ((3, 4, 5, 6), (4,), (4,)))
+        args = tuple(t * torch.exp2(4 * t) for t in (x, w, b))
+        for f in (
+            lambda x, w, b: F.group_norm(x, 2, w, b),
+            lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+        ):
+            assert_close(f(*args), f, args)
+
+
 def split(x, w, parts):
     """Return x w as a sum of partial products."""
     return sum(a @ b for a, b in zip(x.chunk(parts, 1), w.chunk(parts, 0)))

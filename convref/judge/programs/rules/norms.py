@@ -74,11 +74,13 @@ def _scaled_by(
 
 
 def _affine(op: Op, z: Pair, w: Pair | None, b: Pair | None) -> Pair:
-    """Return w z + b."""
+    """Return w z + b, also as x a + c, whose c = b - mean a is rounded relative to b."""
     held = op.of(op.held)
     if w is not None:
         z = mul(held, z, w)
     if b is not None:
+        if z.error is not None:
+            z = z._replace(error=z.error + held.gamma(2) * b.magnitude)
         z = add(held, z, b)
     return z._replace(stored=op.dtype == op.held)
 
