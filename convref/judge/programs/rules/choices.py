@@ -23,7 +23,7 @@ def monotone(f: Function) -> Any:
                 *(p.wide + sign * p.slack if isinstance(p, Pair) else p for p in pairs), **named
             )
 
-        value = at(0)
+        value = f(*(p.wide if isinstance(p, Pair) else p for p in pairs), **named)
         if all(p.error is None for p in pairs if isinstance(p, Pair)):
             return Pair(value)
         return Pair(value, torch.maximum(gap(at(1), value), gap(at(-1), value)))
