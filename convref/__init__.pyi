@@ -79,10 +79,11 @@ __all__ = [
     "conv_transpose2d_double_backward", "conv_transpose2d_jvp", "conv_transpose3d",
     "conv_transpose3d_backward", "conv_transpose3d_double_backward", "conv_transpose3d_jvp",
     "convolution", "convolution_backward", "convolution_double_backward", "cross_entropy",
-    "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp",
-    "deform_conv2d", "deform_conv2d_backward", "deform_conv2d_double_backward",
-    "deform_conv2d_jvp", "elu", "elu_backward", "elu_double_backward", "elu_jvp", "explain",
-    "fold", "gelu", "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
+    "cross_entropy_backward", "cross_entropy_double_backward", "cross_entropy_jvp", "cumsum",
+    "cumsum_backward", "cumsum_double_backward", "cumsum_jvp", "deform_conv2d",
+    "deform_conv2d_backward", "deform_conv2d_double_backward", "deform_conv2d_jvp", "elu",
+    "elu_backward", "elu_double_backward", "elu_jvp", "explain", "fold", "gelu",
+    "gelu_backward", "gelu_double_backward", "gelu_jvp", "global_avg_pool",
     "global_avg_pool_backward", "global_avg_pool_double_backward", "global_avg_pool_jvp",
     "global_lp_pool", "global_lp_pool_backward", "global_lp_pool_double_backward",
     "global_lp_pool_jvp", "global_max_pool", "global_max_pool_backward",
@@ -104,14 +105,16 @@ __all__ = [
     "logsigmoid_backward", "logsigmoid_double_backward", "logsigmoid_jvp", "lp_pool1d",
     "lp_pool1d_backward", "lp_pool1d_double_backward", "lp_pool1d_jvp", "lp_pool2d",
     "lp_pool2d_backward", "lp_pool2d_double_backward", "lp_pool2d_jvp", "lp_pool3d",
-    "lp_pool3d_backward", "lp_pool3d_double_backward", "lp_pool3d_jvp", "max_pool1d",
+    "lp_pool3d_backward", "lp_pool3d_double_backward", "lp_pool3d_jvp", "matmul",
+    "matmul_backward", "matmul_double_backward", "matmul_jvp", "max_pool1d",
     "max_pool1d_backward", "max_pool1d_double_backward", "max_pool1d_jvp", "max_pool2d",
     "max_pool2d_backward", "max_pool2d_double_backward", "max_pool2d_jvp", "max_pool3d",
     "max_pool3d_backward", "max_pool3d_double_backward", "max_pool3d_jvp", "max_unpool1d",
     "max_unpool1d_backward", "max_unpool1d_double_backward", "max_unpool1d_jvp", "max_unpool2d",
     "max_unpool2d_backward", "max_unpool2d_double_backward", "max_unpool2d_jvp", "max_unpool3d",
-    "max_unpool3d_backward", "max_unpool3d_double_backward", "max_unpool3d_jvp", "mish",
-    "mish_backward", "mish_double_backward", "mish_jvp", "nll_loss", "nll_loss_backward",
+    "max_unpool3d_backward", "max_unpool3d_double_backward", "max_unpool3d_jvp", "mean",
+    "mean_backward", "mean_double_backward", "mean_jvp", "mish", "mish_backward",
+    "mish_double_backward", "mish_jvp", "nll_loss", "nll_loss_backward",
     "nll_loss_double_backward", "nll_loss_jvp", "normalize", "normalize_backward",
     "normalize_double_backward", "normalize_jvp", "parse", "parse_problem", "pixel_shuffle",
     "pixel_shuffle_backward", "pixel_shuffle_double_backward", "pixel_shuffle_jvp",
@@ -129,10 +132,11 @@ __all__ = [
     "softmax_backward", "softmax_double_backward", "softmax_jvp", "softplus",
     "softplus_backward", "softplus_double_backward", "softplus_jvp", "softshrink",
     "softshrink_backward", "softshrink_double_backward", "softshrink_jvp", "softsign",
-    "softsign_backward", "softsign_double_backward", "softsign_jvp", "tanh", "tanh_backward",
-    "tanh_double_backward", "tanh_jvp", "tanhshrink", "tanhshrink_backward",
-    "tanhshrink_double_backward", "tanhshrink_jvp", "threshold", "threshold_backward",
-    "threshold_double_backward", "threshold_jvp", "unfold"
+    "softsign_backward", "softsign_double_backward", "softsign_jvp", "sum", "sum_backward",
+    "sum_double_backward", "sum_jvp", "tanh", "tanh_backward", "tanh_double_backward",
+    "tanh_jvp", "tanhshrink", "tanhshrink_backward", "tanhshrink_double_backward",
+    "tanhshrink_jvp", "threshold", "threshold_backward", "threshold_double_backward",
+    "threshold_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -620,6 +624,17 @@ def cross_entropy_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], target: _Array,
     weight: _Array | None = None, ignore_index: int = -100,
     reduction: Literal["mean", "sum", "none"] = "mean", label_smoothing: float = 0.0, *,
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def cumsum(input: AnyArray[_T], dim: int, *, backend: str = "auto") -> _T: ...
+def cumsum_backward(
+    grad_output: AnyArray[_T], input: _Array, dim: int, *, backend: str = "auto"
+) -> _T: ...
+def cumsum_double_backward(
+    grad_grad_input: AnyArray[_T], dim: int, *, backend: str = "auto"
+) -> _T: ...
+def cumsum_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], dim: int, *,
     backend: str = "auto"
 ) -> tuple[_T, _T]: ...
 def deform_conv2d(
@@ -1136,6 +1151,34 @@ lp_pool3d = lp_pool1d
 lp_pool3d_backward = lp_pool1d_backward
 lp_pool3d_double_backward = lp_pool1d_double_backward
 lp_pool3d_jvp = lp_pool1d_jvp
+def matmul(
+    input: AnyArray[_T], weight: _Array, *, math: _Math = "ieee", backend: str = "auto"
+) -> _T: ...
+@overload
+def matmul_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, *, math: _Math = "ieee",
+    backend: str = "auto"
+) -> tuple[_T, _T]: ...
+@overload
+def matmul_backward(
+    grad_output: AnyArray[_T], input: _Array, weight: _Array, output_mask: Sequence[bool], *,
+    math: _Math = "ieee", backend: str = "auto"
+) -> tuple[_T | None, _T | None]: ...
+@overload
+def matmul_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, weight: _Array, *, math: _Math = "ieee", backend: str = "auto"
+) -> tuple[_T, _T, _T]: ...
+@overload
+def matmul_double_backward(
+    grad_grad_input: _Array | None, grad_grad_weight: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, weight: _Array, output_mask: Sequence[bool], *, math: _Math = "ieee",
+    backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None]: ...
+def matmul_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
+    math: _Math = "ieee", backend: str = "auto"
+) -> tuple[_T, _T]: ...
 @overload
 def max_pool1d(
     input: AnyArray[_T], kernel_size: _Ints, stride: _Ints | None = None, padding: _Padding = 0,
@@ -1201,6 +1244,22 @@ max_unpool3d = max_unpool1d
 max_unpool3d_backward = max_unpool1d_backward
 max_unpool3d_double_backward = max_unpool1d_double_backward
 max_unpool3d_jvp = max_unpool1d_jvp
+def mean(
+    input: AnyArray[_T], dim: int | Sequence[int] | None = None, keepdim: bool = False, *,
+    backend: str = "auto"
+) -> _T: ...
+def mean_backward(
+    grad_output: AnyArray[_T], input: _Array, dim: int | Sequence[int] | None = None,
+    keepdim: bool = False, *, backend: str = "auto"
+) -> _T: ...
+def mean_double_backward(
+    grad_grad_input: AnyArray[_T], dim: int | Sequence[int] | None = None,
+    keepdim: bool = False, *, backend: str = "auto"
+) -> _T: ...
+def mean_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    dim: int | Sequence[int] | None = None, keepdim: bool = False, *, backend: str = "auto"
+) -> tuple[_T, _T]: ...
 def mish(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
 def mish_backward(grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto") -> _T: ...
 @overload
@@ -1594,6 +1653,22 @@ def softsign_double_backward(
 def softsign_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], *,
     backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def sum(
+    input: AnyArray[_T], dim: int | Sequence[int] | None = None, keepdim: bool = False, *,
+    backend: str = "auto"
+) -> _T: ...
+def sum_backward(
+    grad_output: AnyArray[_T], input: _Array, dim: int | Sequence[int] | None = None,
+    keepdim: bool = False, *, backend: str = "auto"
+) -> _T: ...
+def sum_double_backward(
+    grad_grad_input: AnyArray[_T], dim: int | Sequence[int] | None = None,
+    keepdim: bool = False, *, backend: str = "auto"
+) -> _T: ...
+def sum_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    dim: int | Sequence[int] | None = None, keepdim: bool = False, *, backend: str = "auto"
 ) -> tuple[_T, _T]: ...
 def tanh(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
 def tanh_backward(grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto") -> _T: ...

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import views
 from .definition import CUDA_FLOAT32, FLOAT32, LOW, Classified, Definition, Fields, Image, define
-from .passes import functions
+from .generate.passes import functions
 
 
 def elementwise(

@@ -12,9 +12,9 @@ from ..errors import invalid, shorten
 from ..ops import RANKS, Sizes, integer, integers, items
 from .arguments import axes_of, flag, padding_of, per_axis
 from .definition import LOW, Definition, Fields, Image
-from .docs import entries, sections
 from .generate import names
-from .passes import Pass
+from .generate.docs import entries, sections
+from .generate.passes import Pass
 from .run import Axes
 
 

@@ -3,7 +3,7 @@
 A definition is a function with the arguments of the public one, in PyTorch's order and with its
 defaults. It returns the fields of the op's Problem, or None where the settings are the fields. Each
 array is passed as its shape, `input` as an `Image`. Its docstring is that of the forward function;
-those of the derivatives follow it, and `convref.api.docs` completes them::
+those of the derivatives follow it, and `convref.api.generate.docs` completes them::
 
     @define(RANKS)
     def max_pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
@@ -33,8 +33,8 @@ from ..errors import invalid
 from ..ops import SIGNATURE, Sizes, passes
 from . import views
 from .arguments import axes_of, mask_of, pair_of
-from .docs import ANY_SHAPE, entries, sections
 from .generate import KEYWORD, POSITIONAL
+from .generate.docs import ANY_SHAPE, entries, sections
 from .run import Axes, Prepared, check_axes, compute, enter, given_arrays, input_shape
 
 ROLE = {

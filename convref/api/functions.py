@@ -39,6 +39,9 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "conv_transpose1d_double_backward", "conv_transpose2d_double_backward",
         "conv_transpose3d_double_backward",
     ),
+    "matmul": (
+        "matmul", "matmul_backward", "matmul_jvp", "matmul_double_backward",
+    ),
     "norm": (
         "group_norm", "group_norm_backward", "group_norm_jvp", "group_norm_double_backward",
         "layer_norm", "layer_norm_backward", "layer_norm_jvp", "layer_norm_double_backward",
@@ -79,6 +82,11 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "quantized": (
         "conv_integer", "quantized_conv",
+    ),
+    "reduce": (
+        "sum", "sum_backward", "sum_jvp", "sum_double_backward", "mean", "mean_backward",
+        "mean_jvp", "mean_double_backward", "cumsum", "cumsum_backward", "cumsum_jvp",
+        "cumsum_double_backward",
     ),
     "resize": (
         "interpolate", "interpolate_backward", "interpolate_jvp", "interpolate_double_backward",

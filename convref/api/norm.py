@@ -13,9 +13,9 @@ from ..ops.sizes import real
 from . import views
 from .arguments import channels_of, flag, momentum_of, pair_of, running_of
 from .definition import CUDA_FLOAT32, Definition, Fields, Image, define
-from .docs import docstring, entries
 from .generate import documented, function, names, parameters
-from .passes import functions, returned
+from .generate.docs import docstring, entries
+from .generate.passes import functions, returned
 from .run import needed
 
 

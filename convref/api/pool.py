@@ -8,7 +8,7 @@ from ..errors import invalid
 from ..ops import RANKS, integer, integers, items
 from .arguments import flag, windows
 from .definition import Fields, Image, define
-from .passes import functions
+from .generate.passes import functions
 
 
 def _sliding(

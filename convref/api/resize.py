@@ -12,7 +12,7 @@ from ..ops.sizes import one_of, real
 from . import views
 from .arguments import flag
 from .definition import Fields, Image, define
-from .passes import functions
+from .generate.passes import functions
 
 # PyTorch's name -> the mode of a problem, and the ranks that PyTorch has under this name.
 MODES: dict[str, tuple[str, tuple[int, ...]]] = {

@@ -10,7 +10,7 @@ from ..errors import invalid
 from ..ops import SIGNATURE, integer, integers
 from .arguments import flag, windows
 from .definition import Definition, Fields, Image, define
-from .passes import functions
+from .generate.passes import functions
 
 
 @define(autocast={"cpu": "float32"})

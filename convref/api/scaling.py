@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import views
 from .definition import CUDA_FLOAT32, Image, define
-from .passes import functions
+from .generate.passes import functions
 
 
 @define(view=views.along, layouts=False, autocast=CUDA_FLOAT32)

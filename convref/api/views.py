@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from ..case import argument
 from ..errors import invalid
-from ..ops import BASE_ROLE, RANKS, Sizes, integer, items
+from ..ops import BASE_ROLE, RANKS, SPATIAL, Sizes, integer, items
+from .arguments import flag
 
 
 class View(NamedTuple):
@@ -100,6 +101,34 @@ def batches(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View 
     return View(enter, lambda role, shape: (*lead, *shape[1:]))
 
 
+def matrices(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+    """Return the view of (*lead, rows, columns) as (N, rows, columns); a vector is one row.
+
+    A weight of two axes belongs to all of the batch and stays.
+    """
+    if len(shape) == 3:
+        return None
+    if not shape:
+        raise invalid(where, "input has 0 axes, needs at least 1")
+    lead, row = tuple(shape[:-2]), () if shape[1:] else (1,)
+
+    def enter(role: str, shape: Any) -> Any:
+        axes = 2 if BASE_ROLE[role] == "w" else 2 - len(row)
+        if BASE_ROLE[role] == "w" and len(shape) == 2:
+            return shape
+        if len(shape) != len(lead) + axes or tuple(shape[: len(lead)]) != lead:
+            needs = f"{lead} before the last {axes}" if lead else f"{axes} axes"
+            raise invalid(where, f"{argument(role)} has shape {tuple(shape)}, needs {needs}")
+        return (prod(lead), *(1,) * (2 - axes), *shape[len(lead) :])
+
+    def leave(role: str, shape: Any) -> Any:
+        if BASE_ROLE[role] == "w":
+            return shape if len(shape) == 2 else (*lead, *shape[1:])
+        return (*lead, *shape[1 + len(row) :])
+
+    return View(enter, leave)
+
+
 def along(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
     """Return the view of an array with an axis `dim` as (before, dim, after), unless an image."""
     if len(shape) - 2 not in RANKS:
@@ -121,6 +150,41 @@ def _axis(where: str, axes: int, dim: Any) -> int:
     if not -axes <= axis < axes:
         raise invalid(where, f"dim is {axis}, needs {-axes} to {axes - 1}")
     return axis % axes
+
+
+def reduced(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View:
+    """Return the view of an array that is reduced over the axes `dim` as (1, kept, *groups).
+
+    A group is neighbouring axes that are all kept or all reduced over; `dim` becomes the letters of
+    the groups that are reduced over.
+    """
+    dims = _axes(where, len(shape), given["dim"])
+    groups = [(False, 1)]
+    for axis, size in enumerate(shape):
+        over, (last, count) = axis in dims, groups[-1]
+        groups[-1:] = [(over, count * size)] if over == last else [groups[-1], (over, size)]
+    groups = groups if groups[1:] else [*groups, (True, 1)]  # a number is the sum of itself
+    (_, kept), *space = groups
+    if len(space) not in RANKS:
+        what = f"dim is {dims}, needs neighbouring axes, permute the input first"
+        raise invalid(where, what)
+    given["dim"] = "".join(a for a, (over, _) in zip(SPATIAL[len(space)], space) if over)
+    x = (1, kept, *(size for _, size in space))
+    y = (1, kept, *(1 if over else size for over, size in space))
+    left = [1 if a in dims else size for a, size in enumerate(shape)]
+    if not flag(where, "keepdim", given["keepdim"]):
+        left = [size for a, size in enumerate(shape) if a not in dims]
+    return _fixed(where, {"x": tuple(shape), "y": tuple(left)}, {"x": x, "y": y})
+
+
+def _axes(where: str, count: int, dim: Any) -> tuple[int, ...]:
+    """Return the axes `dim`, all where it is None or names none."""
+    listed = items(dim)
+    named = [dim] if listed is None and dim is not None else listed
+    found = sorted(_axis(where, max(1, count), axis) for axis in named or range(count))
+    if len(set(found)) != len(found):
+        raise invalid(where, f"dim is {dim}, needs each axis once")
+    return tuple(found)
 
 
 def rows(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:

@@ -16,7 +16,7 @@ from .. import dtypes
 from ..arrays import Array
 from ..case import FILLS, Call, Case
 from ..errors import invalid
-from ..ops import BASE_ROLE, OPS, Sizes
+from ..ops import BASE_ROLE, OPS, ConvProblem, Sizes
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -158,7 +158,8 @@ def plan(call: Call) -> Plan:
     longest = max(long.values(), default=1)
     if magnitude := min(most, isqrt(limit // max(1, longest))):
         return Plan(magnitude, 1, 1)
-    return Plan(1, *_thinning(call, long, limit))
+    thins = isinstance(call.problem, ConvProblem)
+    return Plan(1, *(_thinning(call, long, limit) if thins else (1, 1)))
 
 
 def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from .. import oracle
 from ..arrays import Array
 from ..case import Call, Spec
 from ..dtypes import COMPLEX
-from ..ops import BASE_ROLE, OWN_TYPE, TERMS
+from ..ops import BASE_ROLE, OWN_TYPE, TERMS, ConvProblem
 
 Indicator = Callable[[Array], Array]
 
@@ -168,6 +168,8 @@ def _lenient(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array
     """Return where the taps could reach more non-finite factors than real taps multiply."""
     arrays = dict(zip(call.roles, operands))
     reach, met = np.zeros(call.problem.shape(role)), np.zeros(call.problem.shape(role))
+    if not isinstance(call.problem, ConvProblem):  # all taps are real
+        return reach > met
     for first, second in TERMS[call.op, call.pass_, role].products:
         behind = (first, second) if BASE_ROLE[role] == "w" else (second,)
         pair = arrays[first], arrays[second]

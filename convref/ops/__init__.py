@@ -22,6 +22,7 @@ from .activation import (
 )
 from .base import BASE_ROLE, OWN_TYPE, STATISTICS, Field, Problem, role_dtype
 from .conv import ConvProblem
+from .matmul import MatmulProblem
 from .norm import (
     BatchNormProblem,
     FrozenNormProblem,
@@ -41,6 +42,7 @@ from .pool import (
     UnpoolProblem,
 )
 from .quantized import ConvIntegerProblem, QuantizedConvProblem
+from .reduce import CumsumProblem, MeanProblem, SumProblem
 from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
 from .resize_axis import ResizeAxis
 from .sample import DeformConvProblem, GridSampleProblem, RoiAlignProblem
@@ -95,6 +97,7 @@ __all__ = [
     "ConvIntegerProblem",
     "ConvProblem",
     "CrossEntropyProblem",
+    "CumsumProblem",
     "DeformConvProblem",
     "EluProblem",
     "Field",
@@ -111,6 +114,8 @@ __all__ = [
     "LocalResponseNormProblem",
     "LossProblem",
     "LpPoolProblem",
+    "MatmulProblem",
+    "MeanProblem",
     "NllLossProblem",
     "NormProblem",
     "NormalizeProblem",
@@ -135,6 +140,7 @@ __all__ = [
     "SoftmaxProblem",
     "SoftplusProblem",
     "SoftshrinkProblem",
+    "SumProblem",
     "Terms",
     "ThresholdProblem",
     "UnpoolProblem",

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import activation, conv, norm, pool, quantized, resize, sample, scaling, softmax, window
+from . import (
+    activation,
+    conv,
+    matmul,
+    norm,
+    pool,
+    quantized,
+    reduce,
+    resize,
+    sample,
+    scaling,
+    softmax,
+    window,
+)
 from .base import Problem
 from .spec import OpSpec, Signature, Terms
 
@@ -19,6 +32,8 @@ OPS: dict[str, OpSpec] = {
     **activation.OPS,
     **softmax.OPS,
     **scaling.OPS,
+    **matmul.OPS,
+    **reduce.OPS,
 }
 FAMILY: dict[str, type[Problem]] = {op: spec.problem for op, spec in OPS.items()}
 # The roles of every pass: laws, command line, court and bench loop over this table.

@@ -14,8 +14,9 @@ import pytest
 from convref import dtypes, oracle
 from convref.case import Call, Spec
 from convref.conformance.operands import operands
-from convref.ops import OWN_TYPE
-from convref.oracle import loops
+from convref.ops import BASE_ROLE, OWN_TYPE, SIGNATURE
+from convref.oracle import evaluate, loops
+from convref.oracle.loops import _elementary as loops_elementary
 
 
 def by_loops(call, arrays):
@@ -215,18 +216,6 @@ def check_torch(case):
         assert np.all(np.abs(result - other) <= bound), f"{case} {role}"
 
 
-CHECKS = SimpleNamespace(
-    loops=check_loops,
-    adjoint=check_adjoint,
-    jvp_adjoint=check_jvp_adjoint,
-    double_backward_adjoint=check_double_backward_adjoint,
-    torch=check_torch,
-    by_torch=by_torch,
-    by_loops=by_loops,
-    equal=equal,
-)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread():
     """Keep torch from starting threads for arrays of some hundred elements."""
@@ -291,6 +280,9 @@ class Dual:
     def __float__(self):
         return float(self.a)
 
+    def conjugate(self):
+        return self
+
     def sqrt(self):
         """Return the reciprocal of 1 / sqrt(a) as a float."""
         root = Fraction(1 / math.sqrt(float(self.a)))
@@ -317,6 +309,98 @@ def tangent(array):
     found = np.empty(len(parts), object)
     found[:] = parts
     return found.reshape(array.shape)
+
+
+def sibling(call, pass_):
+    return Call(call.op, pass_, call.problem, specs=(Spec(call.dtype),))
+
+
+def primals(op):
+    """Return the operands that the op is differentiated by."""
+    return [BASE_ROLE[role] for role in SIGNATURE[op, "backward"].results]
+
+
+def backward_operands(call, given):
+    return [given[role] for role in SIGNATURE[call.op, "backward"].operands]
+
+
+def check_adjoint_identity(case):
+    """Check <dy, y_dot> = <dx, x_dot> + <dw, w_dot> + ..., with dy a function of y_dot."""
+    call = case.call
+    given = dict(zip(call.roles, operands(case)))
+    y_dot = evaluate(call, *given.values())[-1]
+    if any(v != v for v in y_dot.ravel()):  # a mean over no target at all
+        return
+    dy = 2 * y_dot + 3 if y_dot.size > 1 else 0 * y_dot + 3
+    found = evaluate(sibling(call, "backward"), *backward_operands(call, {**given, "dy": dy}))
+    dots = [given[f"{role}_dot"] for role in primals(call.op)]
+    assert inner(dy, y_dot) == sum(map(inner, found, dots)), str(case)
+
+
+def check_linear_adjoint(case):
+    """Check <dy, fprop(v)> = <dx, v> of an op that is linear in x, with v a function of dx."""
+    (dy,) = wide_operands(case)
+    (dx,) = evaluated(case.call, (dy,)).values()
+    v = dx[..., ::-1] + 1
+    (y,) = evaluate(sibling(case.call, "fprop"), v)
+    assert inner(dy, y) == inner(dx, v), str(case)
+
+
+def check_dual_jvp(case):
+    """Check the tangent of y against the loops of the forward pass on dual numbers."""
+    op, given = case.call.op, dict(zip(case.call.roles, operands(case)))
+    y_dot = evaluate(case.call, *given.values())[-1]
+    moved = {r: duals(given[r], given[f"{r}_dot"]) for r in primals(op)}
+    roles = SIGNATURE[op, "fprop"].operands
+    (y,) = loops.FORMULAS[op, "fprop"](case.call, *({**given, **moved}[r] for r in roles))
+    if all(v == v for v in y_dot.ravel()):
+        equal(y_dot, tangent(y), str(case))
+
+
+def check_dual_double_backward(case):
+    """Check that <ddx, dx> + <ddw, dw> moves as <ddy, dy'> + <dx2, x'> + ... along a direction."""
+    call, given = case.call, dict(zip(case.call.roles, operands(case)))
+    found = evaluate(call, *given.values())
+    if any(v != v for v in found[0].ravel()):
+        return
+    dots = {role: given[role][..., ::-1] + 1 for role in ("dy", *primals(call.op))}
+    moved = {role: duals(given[role], dot) for role, dot in dots.items()}
+    arrays = backward_operands(call, {**given, **moved})
+    first = loops.FORMULAS[call.op, "backward"](sibling(call, "backward"), *arrays)
+    along = sum(map(inner, found, dots.values()))
+    outer = [given[f"dd{role}"] for role in primals(call.op)]
+    assert sum(map(inner, outer, map(tangent, first))) == along, str(case)
+
+
+CHECKS = SimpleNamespace(
+    loops=check_loops,
+    adjoint=check_adjoint,
+    jvp_adjoint=check_jvp_adjoint,
+    double_backward_adjoint=check_double_backward_adjoint,
+    adjoint_identity=check_adjoint_identity,
+    linear_adjoint=check_linear_adjoint,
+    dual_jvp=check_dual_jvp,
+    dual_double_backward=check_dual_double_backward,
+    torch=check_torch,
+    by_torch=by_torch,
+    by_loops=by_loops,
+    equal=equal,
+)
+
+
+@pytest.fixture
+def derivatives(monkeypatch):
+    """Give the loops' exp and log their derivatives."""
+    plain = loops_elementary.lifted
+    slopes = {math.exp: lambda v, y: y, math.log: lambda v, y: 1 / v}
+
+    def lifted(function, v):
+        if not isinstance(v, Dual):
+            return plain(function, v)
+        y = plain(function, v.a)
+        return v.lifted(y, slopes[function](v.a, y))
+
+    monkeypatch.setattr(loops_elementary, "lifted", lifted)
 
 
 @pytest.fixture(scope="session")

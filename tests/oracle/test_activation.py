@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from numpy.testing import assert_array_equal
 
 import convref
-from convref.case import Call, Spec, parse
+from convref.case import parse
 from convref.conformance.examine import examine
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
@@ -19,11 +19,10 @@ from convref.conformance.strategies import cases
 from convref.dispatch import load
 from convref.errors import ConvrefError
 from convref.judge import Numerics, bound, judge
-from convref.ops import BASE_ROLE, GROUPS, SIGNATURE, passes
+from convref.ops import GROUPS, SIGNATURE, passes
 from convref.oracle import FORMULAS, _elementary, evaluate, loops, magnitudes, prelu, softmax
 from convref.oracle import activation as formulas
 from convref.oracle._erf import erf, erfc
-from convref.oracle.loops import _elementary as loops_elementary
 
 OPS = tuple(op for op in GROUPS["activation"] if "backward" in passes(op))
 EXACT = ["int", "ramp", "ties", "impulse"]
@@ -116,54 +115,10 @@ def test_torch_within_both_bounds(op):
     assert min(seen[pass_] for pass_ in computed) >= EXAMPLES // 2, seen
 
 
-def sibling(call, pass_):
-    return Call(call.op, pass_, call.problem, specs=(Spec(call.dtype),))
-
-
-def inner(a, b):
-    return sum((x * y for x, y in zip(a.ravel(), b.ravel(), strict=True)), 0)
-
-
-def primals(op):
-    """Return the operands that the op is differentiated by."""
-    return [BASE_ROLE[role] for role in SIGNATURE[op, "backward"].results]
-
-
-def backward_operands(call, given):
-    return [given[role] for role in SIGNATURE[call.op, "backward"].operands]
-
-
 @pytest.mark.parametrize("op", OPS)
-def test_adjoint_identity(op):
+def test_adjoint_identity(checks, op):
     """<dy, y_dot> = <dx, x_dot>, and <dw, w_dot> besides, in Fractions."""
-
-    def check(case):
-        call = case.call
-        given = dict(zip(call.roles, operands(case)))
-        y, y_dot = evaluate(call, *given.values())
-        dy = y - 2 * y_dot + 1 if op not in LOSSES else 0 * y_dot + 3
-        if any(v != v for v in y_dot.ravel()):  # a mean over no target at all
-            return
-        found = evaluate(sibling(call, "backward"), *backward_operands(call, {**given, "dy": dy}))
-        dots = [given[f"{role}_dot"] for role in primals(op)]
-        assert inner(dy, y_dot) == sum(map(inner, found, dots)), str(case)
-
-    campaign(check, op, "obj", pass_="jvp")
-
-
-@pytest.fixture
-def derivatives(monkeypatch, dual_numbers):
-    """Give the loops' exp and log their derivatives."""
-    plain = loops_elementary.lifted
-    slopes = {math.exp: lambda v, y: y, math.log: lambda v, y: 1 / v}
-
-    def lifted(function, v):
-        if not isinstance(v, dual_numbers.Dual):
-            return plain(function, v)
-        y = plain(function, v.a)
-        return v.lifted(y, slopes[function](v.a, y))
-
-    monkeypatch.setattr(loops_elementary, "lifted", lifted)
+    campaign(checks.adjoint_identity, op, "obj", pass_="jvp")
 
 
 def differentiable(case):
@@ -187,19 +142,10 @@ def differentiable(case):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_jvp_is_the_forward_pass_on_dual_numbers(op, dual_numbers, derivatives):
+def test_jvp_is_the_forward_pass_on_dual_numbers(op, checks, derivatives):
     def check(case):
-        if not differentiable(case):
-            return
-        given = dict(zip(case.call.roles, operands(case)))
-        y_dot = evaluate(case.call, *given.values())[1]
-        moved = dict(given)
-        for role in primals(op):
-            moved[role] = dual_numbers.make(given[role], given[f"{role}_dot"])
-        roles = SIGNATURE[op, "fprop"].operands
-        (y,) = loops.FORMULAS[op, "fprop"](case.call, *(moved[role] for role in roles))
-        if all(v == v for v in y_dot.ravel()):
-            assert_array_equal(y_dot, dual_numbers.tangent(y), str(case))
+        if differentiable(case):
+            checks.dual_jvp(case)
 
     campaign(check, op, "obj", pass_="jvp")
 
@@ -207,24 +153,10 @@ def test_jvp_is_the_forward_pass_on_dual_numbers(op, dual_numbers, derivatives):
 @pytest.mark.parametrize(
     "op", [op for op in OPS if "dy" in SIGNATURE[op, "double_backward"].operands]
 )
-def test_double_backward_is_the_gradient_of_backward(op, dual_numbers, derivatives):
-    """Along any direction, <ddx, dx> + <ddw, dw> moves as <ddy, dy'> + <dx2, x'> + ... say."""
-
+def test_double_backward_is_the_gradient_of_backward(op, checks, derivatives):
     def check(case):
-        call = case.call
-        if not differentiable(case) or not all(call.mask):
-            return
-        given = dict(zip(call.roles, operands(case)))
-        found = evaluate(call, *given.values())
-        if any(v != v for v in found[0].ravel()):
-            return
-        dots = {role: given[role][..., ::-1] + 1 for role in ("dy", *primals(op))}
-        moved = {role: dual_numbers.make(given[role], dot) for role, dot in dots.items()}
-        arrays = backward_operands(call, {**given, **moved})
-        first = loops.FORMULAS[op, "backward"](sibling(call, "backward"), *arrays)
-        along = sum(map(inner, found, dots.values()))
-        outer = [given[f"dd{role}"] for role in primals(op)]
-        assert sum(map(inner, outer, map(dual_numbers.tangent, first))) == along, str(case)
+        if differentiable(case) and all(case.call.mask):
+            checks.dual_double_backward(case)
 
     campaign(check, op, "obj", pass_="double_backward")
 

@@ -18,6 +18,7 @@ from ...case import Call
 from ...dtypes import REAL, SIXTEEN
 from ...errors import missing_extra
 from ...judge import Numerics
+from ...ops import OPS
 from .. import PLAIN, Arm
 
 # The package imports this module before all others, which therefore need no message of their own.
@@ -27,14 +28,14 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-from . import activation, conv, norm, pool, quantized, resize, sample
+from . import activation, conv, matmul, norm, pool, quantized, resize, sample
 from .direct import direct
 from .flags import MATH, are_set, flags
 
 # Ops other than convolution, each with the module that computes it with torch.
 FAMILIES: dict[str, Any] = {
     op: module
-    for module in (pool, resize, norm, activation, sample, quantized)
+    for module in (pool, resize, norm, activation, sample, quantized, matmul)
     for op in module.OPS
 }
 # oneDNN reads its variable once; where the CPU has less, a cap changes nothing.
@@ -131,8 +132,8 @@ class TorchBackend:
         return guarded
 
     def _unguarded(self, call: Call) -> Callable[..., tuple[Any, ...]]:
-        family = FAMILIES.get(call.op)  # none of these multiplies matrices: flags do not affect it
-        if family is None:
+        family = FAMILIES.get(call.op)
+        if family is None or OPS[call.op].multiplies:
             return partial(self.run, call)
         return torch.no_grad()(partial(family.run, call, self.rules))
 
@@ -144,18 +145,19 @@ class TorchBackend:
             return Numerics("rn32" if call.dtype == "c64" else "rn64", growth=4.0)
         if call.dtype == "f64":
             return Numerics("rn64")
-        if call.op in FAMILIES:
+        module = FAMILIES.get(call.op, conv)
+        if not OPS[call.op].multiplies:  # no flags affect it
             sixteen = call.dtype in SIXTEEN
-            module = FAMILIES[call.op]
             flushes = call.dtype in getattr(module, "FLUSHES", ())
             kept = module.weights(call) if hasattr(module, "weights") else 0.0
             stages = module.stages(call) if sixteen else 0
             return Numerics("rn32", stages=stages, ftz=flushes, weights=kept)
+        stages = module.stages(call) if call.dtype in SIXTEEN else 0
         if call.specs[0].device == "cuda":
-            return Numerics("mma32", tf32=call.math == "tf32", splits=64, stages=conv.stages(call))
+            return Numerics("mma32", tf32=call.math == "tf32", splits=64, stages=stages)
         # vdpbf16ps, which oneDNN uses where the CPU has it, flushes subnormals by design
         flushes = self.onednn and call.dtype == "bf16"
-        return Numerics("rn32", tf32=call.math == "tf32", stages=conv.stages(call), ftz=flushes)
+        return Numerics("rn32", tf32=call.math == "tf32", stages=stages, ftz=flushes)
 
     @contextmanager
     def threads(self, count: int) -> Iterator[None]:

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...case import Call
-from ...dtypes import SIXTEEN
 
 
 def stages(call: Call) -> int:
@@ -19,8 +18,6 @@ def stages(call: Call) -> int:
     Without oneDNN a scatter rounds its columns and then each tap it adds; a filter gradient
     rounds the sum after each sample; a JVP rounds both of its terms; a bias is added last.
     """
-    if call.dtype not in SIXTEEN:
-        return 0
     problem = call.conv
     scattered = 1 + prod(axis.windows_per_position for axis in problem.axes)
     y, dx = (scattered, 0) if problem.transposed else (0, scattered)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...case import Case
 from ...ops import Problem
-from . import activation, conv, norm, pool, resize, sample
+from . import activation, conv, matmul, norm, pool, resize, sample
 from .tape import Tape
 from .windows import Draft, image_problem
 
@@ -21,6 +21,7 @@ DRAW: dict[str, Callable[[Tape, str, Draft, int], Problem]] = {
     **sample.DRAW,
     **norm.DRAW,
     **activation.DRAW,
+    **matmul.DRAW,
 }
 # role -> generate(case, operands so far by role): operands that follow from others.
 GENERATED: dict[str, Callable[[Case, dict[str, Any]], Any]] = {

@@ -40,6 +40,6 @@ def _target(case: Case, given: dict[str, Any]) -> Any:
 
 GENERATED = {"target": _target}
 DRAW = {
-    **dict.fromkeys(("softmax", "log_softmax", "hardmax", "normalize"), _softmax),
+    **dict.fromkeys(("softmax", "log_softmax", "hardmax", "normalize", "cumsum"), _softmax),
     **dict.fromkeys(("nll_loss", "cross_entropy"), _loss),
 }

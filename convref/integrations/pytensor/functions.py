@@ -14,7 +14,7 @@ from ...api import function as public
 from ...api.conv import CONV
 from ...api.definition import Definition
 from ...api.generate import function, names
-from ...api.passes import Pass
+from ...api.generate.passes import Pass
 from ...ops import RANKS, SIGNATURE, plain
 from .op import ConvrefOp
 

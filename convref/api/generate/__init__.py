@@ -12,9 +12,9 @@ from inspect import Parameter, Signature, signature
 from itertools import groupby
 from typing import Any
 
-from ..errors import ConvrefError, UnsupportedError, likely
-from ..ops import FAMILY
-from . import __all__ as NAMES
+from ...errors import ConvrefError, UnsupportedError, likely
+from ...ops import FAMILY
+from .. import __all__ as NAMES
 from .docs import COMMON, Entries, docstring
 
 POSITIONAL, KEYWORD = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Any
 
-from ..arrays import converted, facts
-from ..case import argument
-from ..ops import BASE_ROLE, SIGNATURE
-from .arguments import flag
-from .definition import Definition
+from ...arrays import converted, facts
+from ...case import argument
+from ...ops import BASE_ROLE, SIGNATURE
+from ..arguments import flag
+from ..definition import Definition
+from ..run import needed
+from . import BACKEND, DTYPE, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
 from .docs import SHAPE_ONLY, docstring
-from .generate import BACKEND, DTYPE, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
-from .run import needed
 
 # The flag that returns the saved results of a forward pass.
 _EVERY = {"indices": "return_indices", **dict.fromkeys(("mean", "rstd"), "return_statistics")}

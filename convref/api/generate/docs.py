@@ -12,7 +12,7 @@ from functools import cache
 from inspect import Parameter, cleandoc
 from typing import NamedTuple
 
-from ..ops import FILTER_AXES, OUTPUT_AXES, RANKS
+from ...ops import FILTER_AXES, OUTPUT_AXES, RANKS
 
 
 class Entry(NamedTuple):
