@@ -82,6 +82,9 @@ GIVEN: dict[str, dict[str, Any]] = {
     "gelu": {"approximate": "tanh"},
     "softmax": {"dim": -1},
     "log_softmax": {"dim": 1},
+    "cumsum": {"dim": 1},
+    **dict.fromkeys(("sum", "mean"), {"dim": (1, -1)}),
+    "matmul": {"weight": data(2, 4, 5, 3, seed=1)},
     "nll_loss": {"weight": np.abs(data(4, seed=1))},
     "cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
     "soft_cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
@@ -438,6 +441,7 @@ CALL = parse("conv.fprop:n1c2k3_i4_f2:bias=0").call
 OPERANDS = data(1, 2, 4), data(3, 2, 2), None
 JUDGED = {"call": CALL, "operands": OPERANDS, "results": convref.run(CALL, *OPERANDS)}
 PARTS = {"i": "i6x6", "f": "f3x3", "o": "o3x3"}
+FLAT = {"i": "i6"}  # of one axis
 OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "explain": (convref.explain, {"call": CALL, "backend": "auto", "kind": "numpy"}),
     "plan": (convref.plan, {"call": CALL, "backend": "auto", "kind": "numpy"}),
@@ -459,7 +463,8 @@ OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
 }
 for op, family in FAMILY.items():
-    sizes = "_".join(PARTS[part] for part in family.PARTS if part in PARTS)
+    parts = PARTS if 2 in family.HAS_RANKS else FLAT
+    sizes = "_".join(parts[part] for part in family.PARTS if part in parts)
     head = "".join(f"{letter}4" for letter in family.HEAD if letter != "g")
     problem = convref.parse_problem(f"{op}:{head}_{sizes}")
     OTHERS[op] = family, {f.name: getattr(problem, f.name) for f in fields(problem)}

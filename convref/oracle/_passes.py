@@ -22,7 +22,8 @@ def by_name(
     Such a function takes the operands and `problem`, and returns its one result or a tuple. An op
     that is linear in x has no function of its JVP and double backward: both are its fprop. With
     `masks`, functions of maskable passes take `mask`; else they compute all results. `like` maps an
-    op that has no functions of its own to one whose functions serve it.
+    op that has no functions of its own to one whose functions serve it. A function is looked up
+    when it is called, so that a test may replace it.
     """
 
     def found(op: str, name: str) -> Callable[..., Any]:
@@ -30,7 +31,9 @@ def by_name(
         names = [op] if like is None or op not in like else [op, like[op]]
         tried = (name, "fprop") if name in ("jvp", "double_backward") else (name,)
         keys = [f"{stem}_{pass_}" for pass_ in tried for stem in names]
-        return functions[next((key for key in keys if key in functions), keys[0])]
+        key = next((key for key in keys if key in functions), keys[0])
+        assert key in functions, key
+        return lambda *operands, **given: functions[key](*operands, **given)
 
     return {
         (op, name): by_role(op, name, _of_call(found(op, name), masks and pass_.maskable))

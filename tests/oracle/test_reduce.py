@@ -4,12 +4,12 @@ from itertools import chain, combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 
 import convref
-from convref import oracle
 from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
+from convref.oracle import reduce as formulas
 
 OPS = ("sum", "mean", "cumsum")
 SMALL = {"fills": ["int", "ramp", "impulse"], "max_elements": 60}
@@ -63,15 +63,16 @@ def exclusive(x, problem):
 
 
 def short(x, problem):
-    return x[..., :-1].sum(axis=problem.axes, keepdims=True)
+    kept = range(x.shape[problem.axes[0]] - 1)
+    return x.take(kept, problem.axes[0]).sum(axis=problem.axes, keepdims=True)
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("cumsum_fprop", exclusive), ("sum_fprop", short)])
 def test_a_wrong_sum_fails(checks, monkeypatch, name, wrong):
     op = name.partition("_")[0]
-    row = (op, "fprop")
-    monkeypatch.setitem(oracle.FORMULAS, row, lambda call, x: (wrong(x, call.problem),))
+    monkeypatch.setattr(formulas, name, wrong)
 
+    @settings(phases=[Phase.generate], report_multiple_bugs=False)
     @given(cases([op], ["fprop"], dtypes=["i64"], **SMALL))
     def check(case):
         checks.loops(case)
