@@ -44,7 +44,7 @@ def test_each_element_of_a_batch_has_its_own_matrix_or_all_have_one():
 def test_any_batch_is_torchs():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     rng = np.random.default_rng(0)
-    for lead in ((), (2,), (2, 3), (2, 1, 3), (0, 2)):
+    for lead in ((), (2,), (2, 1, 3), (0, 2)):
         for batch in {lead, ()}:
             x, w = rng.integers(-9, 9, (*lead, 4, 5)), rng.integers(-9, 9, (*batch, 5, 3))
             x, w = torch.tensor(x), torch.tensor(w)
@@ -63,7 +63,7 @@ def test_messages_name_the_required_batch():
     with pytest.raises(ConvrefError, match=r"weight has W=4, needs 5"):
         convref.matmul(x, np.ones((2, 3, 4, 6)))
     with pytest.raises(ConvrefError, match="input has 0 axes, needs at least 1"):
-        convref.matmul(np.float32(1), np.ones((1, 1)))
+        convref.matmul(np.ones(()), np.ones((1, 1)))
 
 
 def test_a_wrong_gradient_fails(checks, monkeypatch):
