@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import convref  # noqa: E402
 from convref import ConvrefError, Numerics, UnsupportedError, assert_close  # noqa: E402
-from convref.judge.programs import Program, Trace, judged, store  # noqa: E402
+from convref.judge.programs import Program, Trace, judged, pieces, store  # noqa: E402
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -189,6 +189,21 @@ def test_an_operation_in_place_leaves_copies_as_they_were():
 
     x = torch.randn(2, 3)
     assert assert_close(f(x), f, (x,))
+
+
+def test_pieces_have_the_pairs_of_the_whole(monkeypatch):
+    for name, (f, *_) in samples.PROGRAMS.items():
+        args = samples.arguments(name, torch.float32, 5)
+        _, whole = Program(f, args, {}, Numerics()).traced()
+        with monkeypatch.context() as patch:
+            patch.setattr(pieces, "PIECE", 8)
+            patch.setattr(pieces, "LARGE", 16)
+            report = judged(Program(f, args, {}, Numerics()), f(*args))
+            _, cut = Program(f, args, {}, Numerics()).traced()
+        assert report.verdict.kind != "wrong", f"{name}: {report}"
+        for place, (like, pair) in whole.items():
+            each = [torch.as_tensor(p.slack).expand(like.shape) == 0 for p in (pair, cut[place][1])]
+            assert torch.equal(*each), (name, place)
 
 
 def test_a_view_and_an_operation_in_place_have_the_pairs_of_their_memory():

@@ -11,6 +11,7 @@ from ..numerics import TF32_ETA, UNITS, Numerics
 Tensor = Any  # torch.Tensor, which mypy does not know where torch is not installed
 
 _FLOAT64 = torch.finfo(torch.float64)
+_FAR = 2.0**900  # the smallest difference of two float64 numbers is then larger than their sizes
 ERROR_OF_ERRORS = 2.0**-40  # the bound itself is computed in float64
 
 
@@ -71,8 +72,9 @@ class Pair(NamedTuple):
 
 
 def is_stored(value: Tensor, dtype: Any) -> Tensor:
-    """Return where a value in float64 is a number of `dtype`."""
-    return (value.to(dtype).to(value.dtype) == value) | ~value.isfinite()
+    """Return where a value in float64 is a number of `dtype`, or NaN."""
+    same = value.to(dtype).to(value.dtype) == value
+    return same if _is_finite(value) else same | (value != value)
 
 
 def gap(x: Tensor, y: Tensor) -> Tensor:
@@ -85,7 +87,7 @@ def gap(x: Tensor, y: Tensor) -> Tensor:
 
 def _is_finite(t: Tensor) -> bool:
     """Return whether all elements are finite, and their sum: in one pass over memory."""
-    return bool(t.sum().isfinite())
+    return math.isfinite(float(t.sum()))
 
 
 def _is_positive(error: Any) -> bool:
@@ -113,7 +115,7 @@ def _settled(value: Tensor, error: Any) -> Tensor | None:
 
 def store(pair: Pair, dtype: Any, numerics: Numerics) -> Pair:
     """Return a pair whose error includes rounding to `dtype`."""
-    if pair.stored or not dtype.is_floating_point:
+    if pair.stored or not dtype.is_floating_point or not pair.value.numel():
         return pair._replace(stored=True)
     info, size = torch.finfo(dtype), pair.magnitude
     last = info.tiny if numerics.ftz else info.smallest_normal * info.eps / 2
@@ -122,8 +124,9 @@ def store(pair: Pair, dtype: Any, numerics: Numerics) -> Pair:
     if pair.error is not None:
         exact &= pair.error == 0
     error = torch.where(exact, 0.0, error)
-    error = torch.where(size < info.max * (1 - info.eps), error, torch.inf)  # overflow
-    error = torch.where(pair.value.isfinite(), error, torch.as_tensor(pair.slack).to(error))
+    if not _is_finite(size) or not float(size.max()) < info.max * (1 - info.eps):
+        error = torch.where(size < info.max * (1 - info.eps), error, torch.inf)  # overflow
+        error = torch.where(pair.value.isfinite(), error, torch.as_tensor(pair.slack).to(error))
     return Pair(pair.value, _settled(pair.value, error), True, pair.terms)
 
 
@@ -219,7 +222,11 @@ class Op:
             info = torch.finfo(self.dtype)
             own = own + grown(stages, info.eps / 2) * (size + own)
             own = own + stages * info.smallest_normal * info.eps
-        if exact is not False and not _is_positive(error):
+        if exact is True and self.held == torch.float32 and _is_finite(value):
+            # 0 where neither the value nor an operand is rounded: masks are slower than products
+            far = (value - value.to(self.held)).abs_().add_(error).mul_(_FAR)
+            own = torch.minimum(own, far)
+        elif exact is not False and not _is_positive(error):
             certain = torch.as_tensor(exact) & torch.as_tensor(error == 0)
             if bool(certain.any()):
                 own = torch.where(certain & self._is_held(value), 0.0, own)

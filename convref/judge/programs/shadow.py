@@ -57,8 +57,7 @@ class Shadows:
         """Return the pair of a tensor as its rule made it."""
         shadow = self._of.get(storage_of(tensor))
         if shadow is None:
-            wide = tensor.dtype.is_floating_point
-            return Pair(tensor.to(torch.float64, copy=True) if wide else tensor.detach())
+            return Pair(tensor.clone() if tensor.dtype == torch.float64 else tensor.detach())
         if shadow.dtype != tensor.dtype:
             what = f"reads the memory of a tensor of {shadow.dtype} as {tensor.dtype}"
             raise UnsupportedError(f"the reference {what}; convert it with .to()")

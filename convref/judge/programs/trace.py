@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from ...errors import UnsupportedError
 from ..numerics import Numerics
-from .pair import Op, Pair, Tensor
+from .pair import Op, Pair, Tensor, store
+from .pieces import boxes, in_pieces
 from .rules import RULES
 from .shadow import Shadows
 
@@ -106,20 +107,38 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         self, rule: Any, packet: Any, func: Any, args: Any, kwargs: Any, written: list[Tensor]
     ) -> Any:
         settings = {key: value for key, value in kwargs.items() if key not in _PLACEMENT}
-        pairs, named = tree_map(self._read, (tuple(args), settings))
+        leaves, form = tree_flatten((tuple(args), settings))
         hidden = [t for t in args[3:5] if t is not None] if packet in _UPDATES else []
         hidden = hidden if args[5:6] == (True,) else []
         for target in (*written, *hidden):
             self._expect(target)
+        read = {i: self.shadows.unrounded(t) for i, t in enumerate(leaves) if _is_tensor(t)}
+        dtypes = {i: leaves[i].dtype for i in read}
         out = func(*args, **kwargs)
         results = tuple(out) if isinstance(out, (tuple, list)) else (out,)
-        exact = all(p.error is None for p in tree_leaves((pairs, named), _is_pair) if _is_pair(p))
+        exact = all(pair.error is None and pair.stored for pair in read.values())
         if exact and not written and not _floats(out):
             return out
         op = self._op(packet, results)
-        found = rule(op, *pairs, **named)
-        if self._change is not None:
-            found = self._change(self.count, op, pairs, found, partial(rule, op, **named))
+
+        def operands(select: Callable[[int, Pair], Pair] = _whole) -> Any:
+            taken = list(leaves)
+            for i, pair in read.items():
+                taken[i] = store(select(i, pair), dtypes[i], self.numerics)
+            return tree_unflatten(taken, form)
+
+        def evaluate(select: Callable[[int, Pair], Pair]) -> Any:
+            pairs, named = operands(select)
+            return rule(op, *pairs, **named)
+
+        cuts = [] if self._change is not None else boxes(packet, args, results[0])
+        if cuts:
+            found = in_pieces(evaluate, packet, cuts, results[0])
+        else:
+            pairs, named = operands()
+            found = rule(op, *pairs, **named)
+            if self._change is not None:
+                found = self._change(self.count, op, pairs, found, partial(rule, op, **named))
         self.count += 1
         pairs = (found,) if _is_pair(found) else tuple(found)
         for tensor, pair in zip(results, pairs):
@@ -128,9 +147,6 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         for tensor, pair in zip(hidden, pairs[len(results) :]):
             self._keep(tensor, pair, True)
         return out
-
-    def _read(self, operand: Any) -> Any:
-        return self.shadows.read(operand) if isinstance(operand, torch.Tensor) else operand
 
     def _op(self, packet: Any, results: tuple[Tensor, ...]) -> Op:
         dtype = results[0].dtype
@@ -196,6 +212,14 @@ def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
             given = args[place] if place < len(args) else kwargs.get(argument.name)
             found += [t for t in tree_leaves(given) if t is not None]
     return found
+
+
+def _whole(place: int, pair: Pair) -> Pair:
+    return pair
+
+
+def _is_tensor(given: Any) -> bool:
+    return isinstance(given, torch.Tensor)
 
 
 def _is_pair(given: Any) -> bool:

@@ -1,10 +1,15 @@
 """The verdict on one tensor, given its pair."""
 
+from typing import Any, NamedTuple
+
 import torch
 
 from ..numerics import Numerics
 from ..verdicts import Verdict, element
 from .pair import Pair, Tensor, store
+from .pieces import Box, cut, parts
+
+_LEAST = 2.0**-1000  # less than any error of float64 numbers of ordinary size
 
 
 def verdict(name: str, got: Tensor, like: Tensor, pair: Pair, numerics: Numerics) -> Verdict:
@@ -19,57 +24,83 @@ def verdict(name: str, got: Tensor, like: Tensor, pair: Pair, numerics: Numerics
     return _compared(name, got.detach(), pair, numerics)
 
 
+class _Part(NamedTuple):
+    """What is found in a part of a result."""
+
+    is_certain: bool
+    zeros_pass: bool
+    worst: float = 0.0  # error as a share of the bound
+    undecided: int = 0
+    faults: int = 0
+    first: Any = None  # the first fault: index, is certain, rounded, value, error, bound
+
+
 def _compared(name: str, got: Tensor, pair: Pair, numerics: Numerics) -> Verdict:
-    value, limit = pair.wide, store(pair, got.dtype, numerics).slack
-    limit = torch.as_tensor(limit, dtype=torch.float64).expand(value.shape)
+    shape, found = tuple(got.shape), []
+    for box in parts(shape):
+        found.append(_part(got[box], cut(pair, box, shape), numerics))
+        if found[-1].faults and not any(p.faults for p in found[:-1]):
+            first = _fault(name, got, box, found[-1])
+    undecided = sum(p.undecided for p in found) / got.numel()
+    worst = max(p.worst for p in found)
+    tier = "exact" if all(p.is_certain for p in found) else "proven"
+    if faults := sum(p.faults for p in found):
+        index, reason, *numbers = first
+        reason += f" ({faults} of {got.numel()} elements)"
+        return Verdict(
+            "wrong",
+            tier,
+            name,
+            reason,
+            index,
+            *numbers,
+            faults,
+            outputs=got.numel(),
+            worst=worst,
+            undecided=undecided,
+        )
+    kind = "vacuous" if all(p.zeros_pass for p in found) else "pass"
+    kind = "undecided" if undecided == 1 else kind
+    return Verdict(kind, tier, name, outputs=got.numel(), worst=worst, undecided=undecided)
+
+
+def _part(got: Tensor, pair: Pair, numerics: Numerics) -> _Part:
+    if pair.error is None and torch.equal(got, pair.value.to(got.dtype)) and pair.stored:
+        return _Part(True, not bool(got.any()))
+    pair = store(pair, got.dtype, numerics)
+    value = pair.wide
+    limit = torch.as_tensor(pair.slack, dtype=torch.float64).expand(value.shape)
     error = (got.to(torch.float64) - value).abs_()
+    # An exact element has the bound 0: its error is 0 or many times the bound.
+    share, largest = error / limit.clamp(min=_LEAST), float(limit.max())
+    if largest < torch.inf and (worst := float(share.max())) <= 1:
+        return _Part(largest == 0, not float(value.abs().sub_(limit).max()) > 0, worst)
     share = error / limit
-    if _is_plain(pair, limit) and (worst := float(share.max())) <= 1:
-        kind = "pass" if float(value.abs().sub_(limit).max()) > 0 else "vacuous"
-        return Verdict(kind, "proven", name, outputs=got.numel(), worst=worst)
     certain = torch.ones_like(got, dtype=torch.bool) if pair.error is None else pair.error == 0
     right = value.to(got.dtype)
     same = (got == right) | (got.isnan() & right.isnan())
     fine = torch.where(certain | ~value.isfinite(), same, error <= limit) | limit.isinf()
     share = torch.where(fine & (certain | limit.isinf() | ~value.isfinite()), 0.0, share)
-    facts = {
-        "outputs": got.numel(),
-        "worst": float(share.nan_to_num(nan=torch.inf).max()),
-        "undecided": float((limit.isinf() & ~certain).to(torch.float64).mean()),
-    }
-    tier = "exact" if bool(certain.all()) else "proven"
-    if bool(fine.all()):
-        return Verdict(_passed(value, limit, certain, facts["undecided"]), tier, name, **facts)
-    faults = int((~fine).sum())
-    at = tuple(int(i) for i in (~fine).nonzero()[0])
-    is_certain = bool(certain[at])
-    needs = f"exactly {right[at].item()}" if is_certain else f"{value[at].item()}"
-    numbers = f"error {float(error[at]):.3g}, bound {0.0 if is_certain else float(limit[at]):.3g}"
-    reason = f"{element(name, at)} is {got[at].item()}, needs {needs}; {numbers}"
-    reason += f" ({faults} of {got.numel()} elements)"
-    return Verdict(
-        "wrong",
-        tier,
-        name,
-        reason,
-        at,
-        got[at].item(),
-        value[at].item(),
-        float(error[at]),
-        float(limit[at]),
-        faults,
-        **facts,
-    )
-
-
-def _is_plain(pair: Pair, limit: Tensor) -> bool:
-    """Return whether every element has an error, and a bound."""
-    return pair.error is not None and float(pair.error.min()) > 0 and float(limit.max()) < torch.inf
-
-
-def _passed(value: Tensor, limit: Tensor, certain: Tensor, undecided: float) -> str:
-    """Return how a result passes: not at all if it has no bound or zeros would pass too."""
-    if undecided == 1:
-        return "undecided"
     zeros_pass = torch.where(certain, value == 0, value.abs() <= limit)
-    return "vacuous" if bool(zeros_pass.all()) else "pass"
+    part = _Part(
+        bool(certain.all()),
+        bool(zeros_pass.all()),
+        float(share.nan_to_num(nan=torch.inf).max()),
+        int((limit.isinf() & ~certain).sum()),
+    )
+    if bool(fine.all()):
+        return part
+    at = tuple(int(i) for i in (~fine).nonzero()[0])
+    first = at, *(t[at].item() for t in (certain, right, value, error, limit))
+    return part._replace(faults=int((~fine).sum()), first=first)
+
+
+def _fault(name: str, got: Tensor, box: Box, part: _Part) -> tuple[Any, ...]:
+    """Return the index of a fault, what to say about it, and its numbers."""
+    at, is_certain, right, value, error, limit = part.first
+    starts = [s.start for s in box] + [0] * (len(at) - len(box))
+    index = tuple(i + start for i, start in zip(at, starts))
+    needs, bound = (f"exactly {right}", 0.0) if is_certain else (f"{value}", limit)
+    reason = f"{element(name, index)} is {got[index].item()}, needs {needs}; "
+    reason += f"error {error:.3g}, bound {bound:.3g}"
+    return index, reason, got[index].item(), value, error, limit

@@ -38,7 +38,7 @@ def moved(f: Any) -> Any:
             both = tree_map(part, (operands, named), is_leaf=_is_pair)
             return f(*both[0], **both[1])
 
-        value = take(lambda p: p.value if isinstance(p, Pair) else p)
+        value = take(_value)
         if all(p.error is None for p in pairs):
             return Pair(value)
         if any(p.error is not None and bool((p.error > 0).any()) for p in pairs if _is_index(p)):
@@ -50,6 +50,12 @@ def moved(f: Any) -> Any:
 
 def _is_pair(p: Any) -> bool:
     return isinstance(p, Pair)
+
+
+def _value(p: Any) -> Any:
+    if not isinstance(p, Pair):
+        return p
+    return p.value if _is_index(p) else p.wide
 
 
 def _is_index(p: Pair) -> bool:

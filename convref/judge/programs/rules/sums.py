@@ -40,8 +40,8 @@ def largest_number(n: Any) -> float:
 
 
 def terms_of(x: Pair) -> Terms:
-    """Return the terms of a sum; what is no sum is one term."""
-    return x.terms or Terms(x.magnitude, 0, step=grain(x))
+    """Return the terms of a sum; what is no sum is one term, of the size of its reach."""
+    return x.terms or Terms(x.value, 0, step=grain(x))
 
 
 def _more_roundings(op: Op, x: Pair, terms: Terms, n: float) -> Tensor:
@@ -96,6 +96,13 @@ def is_zero(error: Any) -> Tensor:
     return torch.as_tensor(error == 0)
 
 
+def _additions(f: Any, reach: Tensor, largest: Tensor) -> Any:
+    """Return how many additions of non-zero terms a sum has, by element; all, if none is zero."""
+    if largest.numel() and float(reach.min()) > 0:
+        return reach.numel() // largest.numel() - 1
+    return (f((reach != 0).to(torch.float64)) - 1).clamp_(min=0)
+
+
 def sums(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Pair:
     """Return the pair of a sum along axes."""
     dim = tuple(range(x.value.ndim)) if dim is None or not len(dim) else dim
@@ -103,9 +110,9 @@ def sums(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Pair:
     def f(values: Tensor) -> Tensor:
         return values.sum(dim, keepdim) if values.ndim else values
 
-    reach, terms = x.reach, x.terms or Terms(x.value, 0, step=grain(x))
+    reach, terms = x.reach, terms_of(x)
     value, largest = f(x.wide), f(reach)
-    n = (f((reach != 0).to(torch.float64)) - 1).clamp_(min=0) + terms.owed
+    n = _additions(f, reach, largest) + terms.owed
     exact = exact_sums(op, largest, terms.step) if terms.step else n == 0
     size = largest * (1 + op.gamma(terms.n, terms.products > 0)) if terms.n else largest
     error = 0.0 if x.error is None else f(x.error)

@@ -1,0 +1,142 @@
+"""Rules on pieces of the operands, so that intermediate results stay in the processor's caches.
+
+Operations of elements are cut anywhere; others along the first axis, if its rows are independent.
+"""
+
+import math
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import torch
+
+from .pair import Pair, Tensor, Terms
+
+PIECE = 1 << 15  # elements: a few intermediate results in float64 fit into a level-2 cache
+LARGE = 1 << 21  # of operations that compute more than they move: only memory is bounded
+
+_ELEMENTS = """
+    add sub subtract rsub mul multiply div divide true_divide reciprocal neg addcmul addcdiv lerp
+    pow exp exp2 expm1 log log2 log10 log1p sigmoid tanh erf erfc atan asinh sinh cosh abs gelu silu
+    mish softplus elu hardswish hardsigmoid leaky_relu softshrink hardshrink sign floor ceil trunc
+    sqrt rsqrt sin cos relu maximum minimum clamp hardtanh clamp_min clamp_max eq ne lt le gt ge
+    logical_and logical_or logical_not where masked_fill threshold_backward _to_copy
+"""
+_AT_1 = "sum mean amax amin _softmax _log_softmax logsumexp cumsum"
+_OF_IMAGES = "max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d"
+
+
+def _named(names: str) -> set[Any]:
+    return {getattr(torch.ops.aten, name) for name in names.split()}
+
+
+_ELEMENTWISE, _REDUCING, _IMAGES = map(_named, (_ELEMENTS, _AT_1, _OF_IMAGES))
+_PRODUCTS = _named("mm convolution")
+
+Box = tuple[slice, ...]
+
+
+def boxes(packet: Any, args: tuple[Any, ...], result: Tensor) -> list[Box]:
+    """Return the parts of a result that are evaluated one after the other; none to cut nothing."""
+    shape = tuple(result.shape)
+    if packet in _ELEMENTWISE:
+        return parts(shape) if result.numel() > 2 * PIECE else []
+    first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+    if first is None or first.ndim < 2 or not shape or shape[0] != first.shape[0]:
+        return []
+    row = max(first[0].numel(), result[0].numel()) if shape[0] else 0
+    size = LARGE if packet in _PRODUCTS else PIECE
+    if row * shape[0] <= 2 * size or not _has_free_rows(packet, args, first.ndim):
+        return []
+    step = max(1, size // row)
+    return [(slice(at, at + step),) for at in range(0, shape[0], step)]
+
+
+def parts(shape: tuple[int, ...]) -> list[Box]:
+    """Return boxes of about PIECE elements that cover a tensor."""
+    if not shape:
+        return [()]
+    axis = next(a for a in range(len(shape)) if math.prod(shape[a + 1 :]) <= PIECE)
+    step = max(1, PIECE // max(1, math.prod(shape[axis + 1 :])))
+    outer = [[slice(i, i + 1) for i in range(n)] for n in shape[:axis]]
+    return list(product(*outer, [slice(i, i + step) for i in range(0, shape[axis], step)]))
+
+
+def _has_free_rows(packet: Any, args: tuple[Any, ...], ndim: int) -> bool:
+    if packet in _PRODUCTS or (packet in _IMAGES and ndim > 3):
+        return True
+    if packet is torch.ops.aten.native_layer_norm:
+        return ndim > len(args[1])
+    axes = args[1] if packet in _REDUCING and len(args) > 1 else None
+    axes = (axes,) if isinstance(axes, int) else axes
+    return bool(axes) and all(axis % ndim for axis in axes)
+
+
+def cut(pair: Pair, box: Box, shape: tuple[int, ...]) -> Pair:
+    """Return the part of an operand that a part of the result of this shape needs."""
+
+    def part(t: Tensor) -> Tensor:
+        behind = len(shape) - t.ndim
+        places = [box[behind + a] if behind + a < len(box) else slice(None) for a in range(t.ndim)]
+        return t[tuple(p if n > 1 else slice(None) for p, n in zip(places, t.shape))]
+
+    return pair.each(part)
+
+
+def in_pieces(
+    evaluate: Callable[[Callable[[int, Pair], Pair]], Any], packet: Any, cuts: list[Box], like: Any
+) -> Any:
+    """Return the results of a rule, evaluated for each part of its results.
+
+    `evaluate` applies the rule to operands, each of which a function of its place selects from.
+    """
+    shape, found = tuple(like.shape), None
+
+    for box in cuts:
+
+        def select(place: int, pair: Pair, box: Box = box) -> Pair:
+            if packet in _ELEMENTWISE:
+                return cut(pair, box, shape)
+            return pair if place else cut(pair, box, tuple(pair.value.shape))
+
+        piece = evaluate(select)
+        parts = (piece,) if isinstance(piece, Pair) else tuple(piece)
+        if found is None:
+            found = [None if p is None else _Whole(p, shape, len(box)) for p in parts]
+        for whole, p in zip(found, parts):
+            if whole is not None:
+                whole.put(box, p)
+    pairs = tuple(None if whole is None else whole.pair for whole in found or ())
+    return pairs[0] if isinstance(piece, Pair) else pairs
+
+
+class _Whole:
+    """A pair that is put together from pieces."""
+
+    def __init__(self, piece: Pair, shape: tuple[int, ...], cut_axes: int) -> None:
+        """Take the first axes from the whole, the others from a piece."""
+        self._shape = (*shape[:cut_axes], *piece.value.shape[cut_axes:])
+        self._value = piece.value.new_empty(self._shape)
+        self._error: Tensor | None = None
+        self._terms: Terms | None = None
+        self._is_stored = True
+
+    def put(self, box: Box, piece: Pair) -> None:
+        self._value[box] = piece.value
+        self._is_stored &= piece.stored
+        if piece.error is not None:
+            if self._error is None:
+                self._error = self._value.new_zeros(self._shape, dtype=torch.float64)
+            self._error[box] = piece.error
+        if (new := piece.terms) is not None:
+            old = self._terms
+            if old is None:
+                old = new._replace(size=self._value.new_empty(self._shape, dtype=torch.float64))
+            old.size[box] = new.size
+            most = (max(o, n) for o, n in zip(old[1:3], new[1:3]))
+            step, products = min(old.step, new.step), max(old.products, new.products)
+            self._terms = Terms(old.size, *most, step, products)
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(self._value, self._error, self._is_stored, self._terms)
