@@ -67,9 +67,9 @@ def _has_free_rows(packet: Any, args: tuple[Any, ...], ndim: int) -> bool:
         return True
     if packet is torch.ops.aten.native_layer_norm:
         return ndim > len(args[1])
-    axes = args[1] if packet in _REDUCING and len(args) > 1 else None
-    axes = (axes,) if isinstance(axes, int) else axes
-    return bool(axes) and all(axis % ndim for axis in axes)
+    axes: Any = args[1] if packet in _REDUCING and len(args) > 1 else None
+    axes = (axes,) if isinstance(axes, int) else axes or ()
+    return len(axes) > 0 and all(axis % ndim for axis in axes)
 
 
 def cut(pair: Pair, box: Box, shape: tuple[int, ...]) -> Pair:
@@ -133,9 +133,13 @@ class _Whole:
             if old is None:
                 old = new._replace(size=self._value.new_empty(self._shape, dtype=torch.float64))
             old.size[box] = new.size
-            most = (max(o, n) for o, n in zip(old[1:3], new[1:3]))
-            step, products = min(old.step, new.step), max(old.products, new.products)
-            self._terms = Terms(old.size, *most, step, products)
+            self._terms = Terms(
+                old.size,
+                max(old.n, new.n),
+                max(old.owed, new.owed),
+                min(old.step, new.step),
+                max(old.products, new.products),
+            )
 
     @property
     def pair(self) -> Pair:

@@ -44,24 +44,14 @@ def _compared(name: str, got: Tensor, pair: Pair, numerics: Numerics) -> Verdict
     undecided = sum(p.undecided for p in found) / got.numel()
     worst = max(p.worst for p in found)
     tier = "exact" if all(p.is_certain for p in found) else "proven"
+    facts: dict[str, Any] = {"outputs": got.numel(), "worst": worst, "undecided": undecided}
     if faults := sum(p.faults for p in found):
-        index, reason, *numbers = first
-        reason += f" ({faults} of {got.numel()} elements)"
-        return Verdict(
-            "wrong",
-            tier,
-            name,
-            reason,
-            index,
-            *numbers,
-            faults,
-            outputs=got.numel(),
-            worst=worst,
-            undecided=undecided,
-        )
+        facts |= first
+        facts["reason"] += f" ({faults} of {got.numel()} elements)"
+        return Verdict("wrong", tier, name, faults=faults, **facts)
     kind = "vacuous" if all(p.zeros_pass for p in found) else "pass"
     kind = "undecided" if undecided == 1 else kind
-    return Verdict(kind, tier, name, outputs=got.numel(), worst=worst, undecided=undecided)
+    return Verdict(kind, tier, name, **facts)
 
 
 def _part(got: Tensor, pair: Pair, numerics: Numerics) -> _Part:
@@ -95,12 +85,13 @@ def _part(got: Tensor, pair: Pair, numerics: Numerics) -> _Part:
     return part._replace(faults=int((~fine).sum()), first=first)
 
 
-def _fault(name: str, got: Tensor, box: Box, part: _Part) -> tuple[Any, ...]:
-    """Return the index of a fault, what to say about it, and its numbers."""
+def _fault(name: str, got: Tensor, box: Box, part: _Part) -> dict[str, Any]:
+    """Return what a verdict says about a fault."""
     at, is_certain, right, value, error, limit = part.first
     starts = [s.start for s in box] + [0] * (len(at) - len(box))
     index = tuple(i + start for i, start in zip(at, starts))
     needs, bound = (f"exactly {right}", 0.0) if is_certain else (f"{value}", limit)
     reason = f"{element(name, index)} is {got[index].item()}, needs {needs}; "
     reason += f"error {error:.3g}, bound {bound:.3g}"
-    return index, reason, got[index].item(), value, error, limit
+    numbers = {"got": got[index].item(), "want": value, "error": error, "bound": limit}
+    return {"index": index, "reason": reason, **numbers}
