@@ -61,7 +61,7 @@ def _exp(t: Tensor) -> Tensor:
 
 
 def _sigmoid(t: Tensor) -> Tensor:
-    return t.sigmoid() * (1 + (-t).relu())
+    return t.sigmoid() * (1 + (-t).relu()) + FLUSHED  # of 1 / (1 + exp(-t))
 
 
 def _log(t: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def _log(t: Tensor) -> Tensor:
 
 
 def _silu(t: Tensor) -> Tensor:
-    return t.abs() * (_sigmoid(t) + FLUSHED)
+    return t.abs() * _sigmoid(t)
 
 
 def _mish(t: Tensor) -> Tensor:
