@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
-from . import knownbugs, memory
+from . import knownbugs
 from .arrays import facts, is_followed
 from .backends import Backend
 from .backends.registry import load, names
-from .case import Call, argument, check_objects, check_operand, check_positions
+from .case import Call, argument, check_objects, check_operand, check_positions, memory
 from .errors import MissingExtraError, UnsupportedError, invalid, message, shorten
 
 __all__ = ["AUTO", "Candidate", "Plan", "choose", "explain", "load", "names", "plan", "run"]

@@ -323,11 +323,11 @@ def test_results_beyond_the_memory_of_the_machine_are_refused(name: str, make: A
 
 def test_bound_plans_refuse_what_exceeds_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     made = dispatch.plan(parse(LINE).call)
-    monkeypatch.setattr("convref.memory.available", lambda: 35)  # y has 9 elements of 4 bytes
+    monkeypatch.setattr("convref.case.memory.available", lambda: 35)  # y has 9 elements of 4 bytes
     with pytest.raises(ConvrefError, match="results need at least"):
         made.bound()
     dispatch._plan.cache_clear()
-    monkeypatch.setattr("convref.memory.available", lambda: 10**6)
+    monkeypatch.setattr("convref.case.memory.available", lambda: 10**6)
     assert dispatch.choose(parse(LINE).call).run(X, W, None)
 
 
@@ -340,7 +340,7 @@ def test_padding_that_only_the_oracle_holds_counts_for_it_alone() -> None:
 
 
 def test_limits_of_control_groups(tmp_path: Path) -> None:
-    from convref.memory import group_limits
+    from convref.case.memory import group_limits
 
     groups = tmp_path / "proc"
     groups.write_text("5:cpu,memory:/job/1\n4:cpu:/\n0::/user\n")

@@ -5,7 +5,6 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from .. import memory
 from ..arrays import Facts, facts, has_values, to_numpy
 from ..errors import invalid
 from ..ops import (
@@ -20,6 +19,7 @@ from ..ops import (
     Problem,
     Sizes,
 )
+from . import memory
 from .call import Call
 from .spec import Spec, axis_letters
 

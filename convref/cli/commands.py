@@ -16,7 +16,7 @@ from ..case import Case, format_problem, parse
 from ..dtypes import CODES
 from ..errors import ConvrefError, ExitStatus, UnsupportedError, invalid, message
 from ..ops import FAMILY, GROUPS, ops_of
-from . import files
+from . import files, grading
 from .files import affordable, lines, text, write
 
 if TYPE_CHECKING:
@@ -375,6 +375,7 @@ def _version_of(name: str) -> str:
 
 
 app.add_typer(files.app, name="report")
+app.command("grade")(grading.grade)
 
 
 def _add_plugins() -> None:

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ... import memory
-from ...case import Call
+from ...case import Call, memory
 from ...dtypes import REAL, SIXTEEN
 from ...ops import FAMILY, GROUPS, SIGNATURE, TERMS, Problem
 from .autograd import Results, derive

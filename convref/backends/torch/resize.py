@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ... import dtypes, memory
-from ...case import Call
+from ... import dtypes
+from ...case import Call, memory
 from ...ops.resize_axis import entries
 from .autograd import Results, derive
 

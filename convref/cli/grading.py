@@ -1,0 +1,89 @@
+"""The command that grades solutions of benchmarks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import ExitStatus, invalid
+from .files import write
+
+Html = Annotated[Path | None, typer.Option(help="Write the certificate as a page.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")]
+
+
+def grade(
+    format: Annotated[str, typer.Argument(help="Of the benchmark: kernelbench or gpumode.")],
+    problem: Annotated[Path | None, typer.Argument(help="The problem's file.")] = None,
+    solution: Annotated[Path | None, typer.Argument(help="The solution's file.")] = None,
+    certify: Annotated[
+        Path | None, typer.Option(help="A folder of problems: what do their own rules accept?")
+    ] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Use the problem's own sizes.")] = False,
+    arithmetic: Annotated[str, typer.Option(help="Of the solution's sums: rn32, mma32.")] = "rn32",
+    draws: Annotated[int, typer.Option(min=1, help="Draws of each kind of data.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the data; by default they cannot be predicted.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where the solution computes.")] = "cpu",
+    seconds: Annotated[float, typer.Option(help="Seconds that a call may take.")] = 30.0,
+    memory: Annotated[float, typer.Option(help="GiB of memory the solution may use.")] = 8.0,
+    html: Html = None,
+    to: Json = None,
+) -> None:
+    """Grade a solution of a benchmark's problem, or certify the benchmark itself."""
+    import json
+
+    from .. import grade as grading
+
+    if solution is None:
+        if (folder := certify or problem) is None:
+            raise invalid("grade", "needs a problem and a solution, or --certify FOLDER")
+        _certify(format, folder, html, to)
+        return
+    if problem is None or certify is not None or html is not None:
+        raise invalid("grade", "--certify and --html are for problems without a solution")
+    limits = grading.Limits(seconds=seconds, memory=int(memory * 2**30))
+    found = grading.grade(
+        format,
+        problem,
+        solution,
+        arithmetic=arithmetic,
+        backward=backward,
+        full=full,
+        draws=draws,
+        seed=seed,
+        device=device,
+        limits=limits,
+    )
+    print(found)
+    print(f"  isolation: {'; '.join(found.isolation) or 'it did not start'}")
+    if to is not None:
+        _written(to, json.dumps(found.facts(), indent=1))
+    raise typer.Exit(ExitStatus.DONE if found.verdict == "pass" else ExitStatus.FAILED)
+
+
+def _certify(format: str, folder: Path, html: Path | None, to: Path | None) -> None:
+    from ..grade import certify
+    from ..grade.certify import to_html, to_json
+
+    found = []
+    for each in certify(format, folder):
+        found.append(each)
+        said = each.refused or f"{each.mutations} mutations, its rule accepts {len(each.own)}"
+        if not each.refused:
+            said += f", convref {len(each.judge)}{', vacuous' if each.vacuous else ''}"
+        print(f"{each.problem}: {said}")
+    if html is not None:
+        _written(html, to_html(found, f"{format}: {folder.name}"))
+        print(f"page: {html}")
+    if to is not None:
+        _written(to, to_json(found))
+
+
+def _written(path: Path, text: str) -> None:
+    def save() -> None:
+        path.write_text(text, encoding="utf-8")
+
+    write(save, path)

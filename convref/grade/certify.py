@@ -1,0 +1,119 @@
+"""The certificate of a benchmark: which wrong results its own rule and data accept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConvrefError, UnsupportedError, missing_extra
+from ..judge import Numerics
+from ..judge.programs import Program, mutants, verdict
+from .grading import kinds_of_data, load
+
+
+@dataclass
+class Certificate:
+    """What a problem's own rule and the judge accept.
+
+    Attributes
+    ----------
+    refused : str
+        Why the reference cannot be judged; empty if it can.
+    vacuous : bool
+        Whether zeros pass on all data, or every result is the same.
+    mutations : int
+        Mutations of the reference that change a result on some data.
+    own, judge : list of str
+        Those that the rule of the benchmark accepts on its own data, and the judge on all.
+    """
+
+    problem: str
+    refused: str = ""
+    vacuous: bool = False
+    mutations: int = 0
+    own: tuple[str, ...] = ()
+    judge: tuple[str, ...] = ()
+
+
+def certify(format: str, folder: str | Path, *, seed: int = 0) -> Iterator[Certificate]:
+    """Yield the certificate of each problem of a folder, or of one file."""
+    folder = Path(folder)
+    paths = [folder] if folder.is_file() else sorted(folder.rglob("*.py"), key=_number)
+    for path in paths:
+        try:
+            yield _certified(format, path, seed)
+        except (ConvrefError, UnsupportedError) as error:
+            yield Certificate(path.stem, refused=str(error))
+
+
+def _number(path: Path) -> tuple[str, int, str]:
+    digits = path.stem.partition("_")[0]
+    return str(path.parent), int(digits) if digits.isdecimal() else 0, path.stem
+
+
+def _certified(format: str, path: Path, seed: int) -> Certificate:
+    """Return a certificate, at the first sizes and on all kinds of data."""
+    posed = load(format, path)
+    trial = posed.trial(next(posed.sizes()), seed)
+    known: dict[str, None] = {}
+    differ, own, caught = set[str](), set[str](), set[str]()
+    for kind, data in kinds_of_data(trial, 1, seed):
+        traced = Program(trial.reference, tuple(data), {}, Numerics()).traced
+        trace, right = traced()
+        for name, results in mutants(traced, caught):
+            known[name] = None
+            pairs = [(results[n], pair[1].value) for n, pair in right.items()]
+            if any(_differs(got, value) for got, value in pairs):
+                differ.add(name)
+            if kind == "given" and all(_close(*pair, posed.tolerance) for pair in pairs):
+                own.add(name)
+            found = [verdict(n, results[n], *pair, trace.numerics) for n, pair in right.items()]
+            if any(each.kind == "wrong" for each in found):
+                caught.add(name)
+        if caught >= known.keys():
+            break
+    names = [name for name in known if name in differ]
+    return Certificate(
+        posed.name,
+        vacuous="zeros" in own and "zeros" not in caught,
+        mutations=len(names),
+        own=tuple(name for name in names if name in own),
+        judge=tuple(name for name in names if name not in caught),
+    )
+
+
+def _differs(got: Any, value: Any) -> bool:
+    right = value.to(got.dtype)
+    return bool(((got != right) & ~(got.isnan() & right.isnan())).any())
+
+
+def _close(got: Any, value: Any, tolerance: float) -> bool:
+    far = (got.double() - value.double()).abs()
+    return bool((far <= tolerance + tolerance * value.double().abs()).all())
+
+
+def to_json(found: list[Certificate]) -> str:
+    """Return certificates as JSON."""
+    return json.dumps([asdict(each) for each in found], indent=1)
+
+
+def to_html(found: list[Certificate], title: str) -> str:
+    """Return certificates as a page that loads nothing."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise missing_extra("report", error) from None
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
+    judged = [each for each in found if not each.refused]
+    return environment.get_template("certificate.html").render(
+        title=title,
+        found=found,
+        judged=judged,
+        mutations=sum(each.mutations for each in judged),
+        own=sum(len(each.own) for each in judged),
+        judge=sum(len(each.judge) for each in judged),
+    )

@@ -1,0 +1,276 @@
+"""A grade: what a solution computes, at several sizes and on data that it cannot predict."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from ..errors import invalid, shorten
+from ..judge import Numerics
+from ..judge.programs import Program, for_program, judged, mutants, verdict
+from ..judge.programs.power import Power
+from .gpumode import GpuMode
+from .kernelbench import KernelBench
+from .problem import Problem, Trial
+from .session import EndedError, Limits, Session
+from .sizes import Sizes
+
+FORMATS: dict[str, type[Problem]] = {"kernelbench": KernelBench, "gpumode": GpuMode}
+WORST_FIRST = ("hang", "crash", "raises", "wrong", "undecided", "vacuous", "pass")
+_FAILS = WORST_FIRST[: WORST_FIRST.index("undecided")]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The verdict on one kind of data at some sizes.
+
+    `worst` is the largest error as a share of its bound, `undecided` the share without a bound.
+    """
+
+    sizes: Sizes
+    data: str
+    verdict: str
+    reason: str = ""
+    worst: float = 0.0
+    undecided: float = 0.0
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The grade of a solution.
+
+    Attributes
+    ----------
+    draws : list of Draw
+        Up to the first that fails.
+    isolation : tuple of str
+        What the process of the solution could not do, and what this platform could not prevent.
+    seed : int
+        With it the same data are drawn again.
+    """
+
+    format: str
+    problem: str
+    seed: int
+    draws: list[Draw] = field(default_factory=list)
+    isolation: tuple[str, ...] = ()
+    trials: list[tuple[Trial, Any]] = field(default_factory=list, repr=False)
+
+    @property
+    def verdict(self) -> str:
+        """Return "pass" if no draw fails and one shows something, else the worst."""
+        found = {draw.verdict for draw in self.draws}
+        failed = next((kind for kind in _FAILS if kind in found), "")
+        if failed or "pass" in found:
+            return failed or "pass"
+        return next((kind for kind in WORST_FIRST if kind in found), "undecided")
+
+    @property
+    def reason(self) -> str:
+        """Return why it fails; empty if it does not."""
+        draw = next((d for d in self.draws if d.verdict == self.verdict and d.reason), None)
+        return f"on {draw.data} data: {draw.reason}" if draw else ""
+
+    @property
+    def undecided(self) -> float:
+        """Return the share of the elements of all draws that have no bound."""
+        return sum(draw.undecided for draw in self.draws) / max(1, len(self.draws))
+
+    @cached_property
+    def power(self) -> Power:
+        """Return which mutations of the reference would pass on all of the data."""
+        known: dict[str, None] = {}
+        caught: set[str] = set()
+        for trial, data in self.trials:
+            for name, passes in passing(trial, data, caught):
+                known[name] = None
+                caught |= set() if passes else {name}
+            if caught >= known.keys():
+                break
+        return Power(len(known), tuple(name for name in known if name not in caught))
+
+    @property
+    def score(self) -> float:
+        """Return a reward from 0 to 1: 0 unless it passes, else what was decided, by its power."""
+        if self.verdict != "pass":
+            return 0.0
+        power = self.power
+        return (1 - self.undecided) * (power.tried - len(power.missed)) / max(1, power.tried)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the grade as JSON has it."""
+        names = ("format", "problem", "seed", "verdict", "reason", "undecided", "score")
+        found = {name: getattr(self, name) for name in names}
+        if self.verdict == "pass":
+            found["power"] = self.power._asdict()
+        isolation = list(self.isolation)
+        return found | {"isolation": isolation, "draws": [asdict(draw) for draw in self.draws]}
+
+    def __str__(self) -> str:
+        text = f"{self.verdict}: {self.problem}"
+        text += f", {len(self.draws)} draws at {len({str(d.sizes) for d in self.draws})} sizes"
+        if self.undecided:
+            text += f", {self.undecided:.1%} undecided"
+        if self.reason:
+            text += f"\n  {self.reason}"
+        return text if self.verdict != "pass" else f"{text}\n  {self.power}; score {self.score:.3f}"
+
+
+def passing(trial: Trial, data: Any, skip: set[str]) -> Iterator[tuple[str, bool]]:
+    """Yield the mutations that are not in `skip`, and whether the judge passes each on the data."""
+    traced = Program(trial.reference, tuple(data), {}, Numerics()).traced
+    trace, right = traced()
+    for name, results in mutants(traced, skip):
+        verdicts = (verdict(n, results[n], *pair, trace.numerics) for n, pair in right.items())
+        yield name, all(found.kind != "wrong" for found in verdicts)
+
+
+def grade(
+    format: str,
+    problem: str | Path,
+    solution: str | Path,
+    *,
+    arithmetic: Numerics | str = "rn32",
+    backward: bool = False,
+    full: bool = False,
+    draws: int = 1,
+    seed: int | None = None,
+    device: str = "cpu",
+    limits: Limits | None = None,
+) -> Grade:
+    """Return the grade of a solution of a benchmark's problem.
+
+    Parameters
+    ----------
+    format : str
+        Of the benchmark: a key of `FORMATS`.
+    problem, solution : path
+        Their files. The problem's is run in this process; the solution's in one of its own.
+    arithmetic : Numerics or str
+        As in `assert_close`.
+    backward : bool
+        Whether gradients are judged too.
+    full : bool
+        Whether the sizes of the problem are used, not smaller ones.
+    draws : int
+        How many times each kind of data is drawn.
+    seed : int, optional
+        Of the data; by default they cannot be predicted.
+    device : str
+        Where the solution computes.
+    limits : Limits, optional
+
+    Returns
+    -------
+    Grade
+    """
+    posed = load(format, problem)
+    numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
+    seed = secrets.randbits(31) if seed is None else seed
+    if not Path(solution).is_file():
+        raise invalid("grade", f"{solution} is no file")
+    found = Grade(format, posed.name, seed)
+    with Session(Path(solution), posed.entry, device, limits or Limits()) as session:
+        try:
+            session.start()
+            for sizes in [{}] if full else posed.sizes():
+                for draw in _draws(posed, sizes, session, numerics, draws, backward, found):
+                    found.draws.append(draw)
+                    if draw.verdict == "wrong":
+                        raise EndedError("wrong", draw.reason)
+        except EndedError as error:
+            if error.kind != "wrong":
+                found.draws.append(Draw({}, "any", error.kind, str(error)))
+        object.__setattr__(found, "isolation", session.isolation)
+    return found
+
+
+def load(format: str, problem: str | Path) -> Problem:
+    """Return a problem of a benchmark."""
+    if format not in FORMATS:
+        raise invalid("grade", f"format is {shorten(format, 40)}, needs {', '.join(FORMATS)}")
+    if not Path(problem).is_file():
+        raise invalid("grade", f"{problem} is no file")
+    return FORMATS[format](Path(problem))  # type: ignore[call-arg]
+
+
+def _draws(
+    posed: Problem,
+    sizes: Sizes,
+    session: Session,
+    numerics: Numerics,
+    draws: int,
+    backward: bool,
+    found: Grade,
+) -> Iterator[Draw]:
+    seed = found.seed + len(found.draws)
+    trial = posed.trial(sizes, seed)
+    for kind, data in kinds_of_data(trial, draws, seed):
+        inputs, named = data
+        request = {**trial.request, "inputs": inputs, "named": named}
+        found.trials.append((trial, data))
+        yield _judged(trial.reference, data, session.call(request), numerics, sizes, kind)
+        if backward:
+            cotangents = _cotangents(trial.reference(inputs, named), seed)
+            gradient = _gradient(trial.reference, cotangents)
+            try:
+                actual = session.call(request | {"cotangents": cotangents})
+            except EndedError as error:
+                raise EndedError(error.kind, f"backward: {error}") from None
+            yield _judged(gradient, data, actual, numerics, sizes, f"{kind}, backward")
+
+
+def kinds_of_data(trial: Trial, draws: int, seed: int) -> Iterator[tuple[str, Any]]:
+    """Yield data by kind, without those outside of the domain of the reference."""
+    given = (trial.inputs, trial.named)
+    for kind, data in for_program(given, draws, seed):
+        if not kind.startswith("specials") and (kind == "given" or _is_finite(trial, data)):
+            yield kind, data
+
+
+def _is_finite(trial: Trial, data: Any) -> bool:
+    with torch.no_grad():
+        return all(bool(t.isfinite().all()) for t in _floats(trial.reference(*data)))
+
+
+def _judged(
+    reference: Any, data: Any, actual: Any, numerics: Numerics, sizes: Sizes, kind: str
+) -> Draw:
+    report = judged(Program(reference, tuple(data), {}, numerics), actual)
+    found = report.verdict
+    undecided = max(v.undecided for v in report.verdicts.values())
+    return Draw(sizes, kind, found.kind, found.reason, found.worst, undecided)
+
+
+def _floats(tree: Any) -> list[Any]:
+    leaves = tree_leaves(tree)
+    return [t for t in leaves if isinstance(t, torch.Tensor) and t.is_floating_point()]
+
+
+def _cotangents(results: Any, seed: int) -> list[Any]:
+    random = torch.Generator().manual_seed(seed)
+    return [torch.randn(t.shape, generator=random).to(t.dtype) for t in _floats(results)]
+
+
+def _gradient(reference: Any, cotangents: list[Any]) -> Any:
+    """Return the function of the gradients by all inputs and parameters."""
+
+    def gradient(inputs: list[Any], named: dict[str, Any]) -> Any:
+        inputs, named = torch.utils._pytree.tree_map(_differentiable, (inputs, named))
+        results = _floats(reference(inputs, named))
+        leaves = [*_floats(inputs), *_floats(named)]
+        return torch.autograd.grad(results, leaves, cotangents, allow_unused=True)
+
+    return gradient
+
+
+def _differentiable(leaf: Any) -> Any:
+    floats = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    return leaf.detach().requires_grad_() if floats else leaf

@@ -1,0 +1,160 @@
+"""The worker process: loads a solution and calls it on operands that come by a socket.
+
+It has nothing to protect: verdicts are reached elsewhere, from the bytes that it returns.
+"""
+
+import importlib.util
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from .isolation import enter
+from .wire import pack, unpack
+
+_BAND = 256  # bytes of NaN on each side of an operand
+_STEP = 16  # bytes by which the alignment of operands differs from the allocator's
+_rooms: dict[tuple[str, int, int], Any] = {}
+
+
+def main() -> None:
+    """Serve requests until the socket closes: `python -m convref.grade.serve FD FILE ENTRY`."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    path, entry, device = sys.argv[2:5]
+    send(channel, {"isolation": enter(os.path.dirname(path))})
+    torch.set_num_threads(1)
+    try:
+        solution = _loaded(Path(path), entry)
+    except BaseException as error:  # a solution may raise anything
+        send(channel, {"error": f"loading raises {_said(error)}"})
+        return
+    send(channel, {"ready": True})
+    number = 0
+    while (request := receive(channel)) is not None:
+        number += 1
+        torch.use_deterministic_algorithms(number % 2 == 0, warn_only=True)  # fills new memory
+        try:
+            answer = {"output": _computed(solution, request, device)}
+            pack(answer)
+        except BaseException as error:
+            answer = {"error": f"raises {_said(error)}"}
+        send(channel, answer)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:500]}"
+
+
+def _loaded(path: Path, entry: str) -> Any:
+    spec = importlib.util.spec_from_file_location("solution", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["solution"] = module
+    spec.loader.exec_module(module)
+    if not hasattr(module, entry):
+        raise AttributeError(f"the solution has no {entry}")
+    return getattr(module, entry)
+
+
+def _computed(solution: Any, request: dict[str, Any], device: str) -> Any:
+    """Return what the solution computes, and its gradients if cotangents are given."""
+    inputs, named = request["inputs"], request["named"]
+    inputs, named = _placed("operand", (inputs, named), device)
+    cotangents = request.get("cotangents")
+    if cotangents is not None:
+        inputs, named = tree_map(_differentiable, (inputs, named))
+    if "init" in request:
+        call = _module(solution, request, named, device)
+        leaves = [*_floats(inputs), *_floats(named)]
+        if cotangents is not None:
+            leaves = [*_floats(inputs), *call.parameters()]
+        found = call(*inputs)
+    elif request.get("outputs") is not None:
+        leaves, found = [], tree_map(torch.empty_like, request["outputs"])
+        solution(*inputs, *found, **named)
+    else:
+        leaves = [*_floats(inputs), *_floats(named)]
+        found = solution(*inputs, **named)
+    if cotangents is None:
+        return found
+    results = [t for t in _floats(found) if t.requires_grad]
+    return torch.autograd.grad(
+        results, leaves, _placed("cotangent", cotangents, device), allow_unused=True
+    )
+
+
+def _module(solution: Any, request: dict[str, Any], named: dict[str, Any], device: str) -> Any:
+    """Return the module with these parameters, by name or in the order of the reference's."""
+    torch.manual_seed(request["seed"])
+    module = solution(*request["init"]).to(device)
+    own = dict(module.named_parameters())
+    if set(own) != set(named):
+        if [tuple(t.shape) for t in own.values()] != [tuple(t.shape) for t in named.values()]:
+            shapes = {name: tuple(t.shape) for name, t in named.items()}
+            raise TypeError(f"parameters differ from the reference's: {shapes}")
+        named = dict(zip(own, named.values()))
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(named[name])
+    return module
+
+
+def _floats(tree: Any) -> list[Any]:
+    leaves = tree_leaves(tree)
+    return [t for t in leaves if isinstance(t, torch.Tensor) and t.is_floating_point()]
+
+
+def _differentiable(leaf: Any) -> Any:
+    floats = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    return leaf.requires_grad_() if floats else leaf
+
+
+def _placed(kind: str, tree: Any, device: str) -> Any:
+    """Return copies in poisoned memory, at addresses that earlier operands had."""
+    leaves, form = tree_flatten(tree)
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            leaves[place] = _copied((kind, place), leaf, device)
+    return tree_unflatten(leaves, form)
+
+
+def _copied(name: tuple[str, int], leaf: Any, device: str) -> Any:
+    size = leaf.numel() * leaf.itemsize
+    room = _rooms.get((*name, size))
+    if room is None:
+        room = torch.empty(size + 2 * _BAND, dtype=torch.uint8, device=device)
+        _rooms[*name, size] = room
+    room.fill_(255)
+    start = _BAND - room.data_ptr() % _BAND + _STEP * (1 + name[1] % 3)
+    part = room[start : start + size] if size else room[:0]
+    part = part.view(leaf.dtype).view(leaf.shape)
+    return part.copy_(leaf)
+
+
+def send(channel: socket.socket, message: Any) -> None:
+    """Send a message after its length."""
+    data = pack(message)
+    channel.sendall(len(data).to_bytes(8, "little") + data)
+
+
+def receive(channel: socket.socket) -> Any:
+    """Return the next message, None at the end."""
+    head = _exactly(channel, 8)
+    size = int.from_bytes(head, "little")
+    return unpack(_exactly(channel, size)) if len(head) == 8 else None
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size and (part := channel.recv(min(1 << 20, size - len(data)))):
+        data += part
+    return bytes(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""`convref grade`: right solutions pass, wrong and hostile ones do not, and the grader survives."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("psutil", reason="psutil is not installed")
+
+import hostile_solutions as hostile  # noqa: E402
+
+from convref import ConvrefError  # noqa: E402
+from convref.grade import Limits, certify, grade, load  # noqa: E402
+from convref.grade.certify import to_html, to_json  # noqa: E402
+from convref.grade.sizes import BUDGET, Source, chosen  # noqa: E402
+from convref.grade.wire import WireError, pack, unpack  # noqa: E402
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "grade"
+LIMITS = Limits(start=60.0, seconds=20.0, memory=1 << 30, files=64 << 20)
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="isolation is Linux's")
+
+
+@pytest.fixture
+def problem(tmp_path):
+    path = tmp_path / "problem.py"
+    path.write_text(hostile.PROBLEM, "utf-8")
+    return path
+
+
+def graded(problem, source, **options):
+    path = problem.with_name("solution.py")
+    path.write_text(source, "utf-8")
+    return grade("kernelbench", problem, path, seed=1, limits=LIMITS, **options)
+
+
+def right(problem):
+    return hostile.PROBLEM.replace("Model(", "ModelNew(")
+
+
+def test_a_right_solution_passes_forward_and_backward(problem):
+    found = graded(problem, right(problem), backward=True)
+    assert found.verdict == "pass", found
+    assert found.power.missed == ()
+    assert found.score == 1
+    assert any(draw.data.endswith("backward") for draw in found.draws)
+    assert json.loads(json.dumps(found.facts()))["verdict"] == "pass"
+
+
+SOME = ("caches by pointer", "patches the judge", "kills the grader", "fills the disk")
+
+
+@linux
+@pytest.mark.parametrize("name", hostile.NAMES if NIGHTLY else SOME)
+def test_no_hostile_solution_passes(problem, name):
+    hangs = "sleeps" in name or "without end" in name
+    limits = Limits(20.0, 2.0 if hangs else 20.0, LIMITS.memory, LIMITS.files)
+    path = problem.with_name("solution.py")
+    path.write_text(hostile.source(name), "utf-8")
+    if name == "sleeps while loading":
+        limits = Limits(8.0, 2.0)
+    found = grade("kernelbench", problem, path, seed=1, limits=limits)
+    assert found.verdict not in ("pass", "vacuous"), found
+    assert found.score == 0
+    assert found.reason
+
+
+@linux
+def test_the_process_of_a_solution_has_no_network_and_writes_in_its_folder_only(problem):
+    outside = problem.with_name("outside")
+    server = socket.create_server(("127.0.0.1", 0))
+    body = f"""
+tried = []
+for attempt in (
+    lambda: open({str(outside)!r}, "w"),
+    lambda: os.unlink({str(problem)!r}),
+    lambda: socket.create_connection(("127.0.0.1", {server.getsockname()[1]}), 2),
+    lambda: open("/proc/{os.getpid()}/mem", "r+b"),
+    lambda: os.kill({os.getpid()}, 0),
+):
+    try: attempt(); tried.append("done")
+    except OSError as error: tried.append(type(error).__name__)
+open("inside", "w").write("x")
+raise RuntimeError("tried " + " ".join(tried))
+"""
+    with server:
+        found = graded(problem, hostile.source("zeros").replace("import torch\n", body, 1))
+    if any(text.startswith("no Landlock") or "can be" in text for text in found.isolation):
+        pytest.skip(f"not on this kernel: {found.isolation}")
+    assert "tried" in found.reason
+    assert "done" not in found.reason, found.reason
+    assert problem.exists()
+    assert not outside.exists()
+
+
+def test_bytes_are_read_without_executing_anything():
+    tree = {"a": [torch.arange(6.0).reshape(2, 3), (None, True, 3, "x", float("inf"))]}
+    tree["b"] = torch.zeros(0, 3, dtype=torch.bfloat16)
+    again = unpack(pack(tree))
+    assert torch.equal(again["a"][0], tree["a"][0])
+    assert again["a"][1] == tree["a"][1]
+    assert again["b"].shape == (0, 3)
+    good = pack(tree)
+    for bad in (b"", good[:-1], good + b"x", good[8:], b"\x02" + bytes(7) + b"{}", bytes(100)):
+        with pytest.raises(WireError):
+            unpack(bad)
+    with pytest.raises(WireError, match="needs tensors"):
+        pack({"a": object()})
+
+
+def test_sizes_are_reduced_as_far_as_the_reference_runs():
+    text = "n = 4096\nm = n * 2\ndef make():\n    return [64 * 4, n, m]\nother = [7, 3.5]\n"
+    source = Source(text, "p", ("make",))
+    assert source.numbers == {4096, 256}
+    assert source.run({4096: 30, 256: 9})["make"]() == [9, 30, 60]
+
+    def build(names):
+        columns, n, m = names["make"]()
+        return (lambda x, w: x.reshape(-1, columns) @ w), (torch.ones(n, m), torch.ones(columns, 3))
+
+    small, *others = chosen(source, build)
+    assert small[4096] ** 2 * 2 <= BUDGET
+    assert small[4096] ** 2 * 2 % small[256] == 0
+    assert others
+
+
+def test_the_certificate_counts_what_the_own_rule_accepts(tmp_path):
+    (tmp_path / "1_linear.py").write_text(hostile.PROBLEM, "utf-8")
+    constant = hostile.PROBLEM.replace("torch.relu(self.linear(x))", "self.linear(x) * 0")
+    (tmp_path / "2_constant.py").write_text(constant, "utf-8")
+    random = hostile.PROBLEM.replace("torch.relu(", "nn.functional.dropout(")
+    (tmp_path / "3_random.py").write_text(random, "utf-8")
+    linear, constant, random = certify("kernelbench", tmp_path)
+    assert linear.mutations >= 4
+    assert linear.judge == ()
+    assert constant.vacuous
+    assert "random" in random.refused
+    assert json.loads(to_json([linear]))[0]["problem"] == "1_linear"
+    pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    assert "2_constant <b>vacuous" in to_html([linear, constant, random], "t")
+
+
+def test_bad_input_is_refused(tmp_path, problem):
+    with pytest.raises(ConvrefError, match="format is x, needs kernelbench, gpumode"):
+        load("x", problem)
+    with pytest.raises(ConvrefError, match="is no file"):
+        load("kernelbench", tmp_path / "missing.py")
+    problem.write_text("x = 1", "utf-8")
+    with pytest.raises(ConvrefError, match="has no Model, get_inputs"):
+        load("kernelbench", problem)
+
+
+GPU_MODE = """
+import torch
+from task import SCALE
+
+def generate_input(m, k, seed):
+    random = torch.Generator(device="cuda").manual_seed(seed)
+    x = torch.randn(m, k, generator=random, device="cuda")
+    return x, torch.empty(m, device="cuda")
+
+def ref_kernel(data):
+    x, output = data
+    output[...] = x.sum(1) * SCALE
+    return output
+"""
+TASK = """
+tests:
+  - {"m": 5, "k": 33, "seed": 1}
+  - {m: 7, k: 64, seed: 2}
+benchmarks:
+  - {"m": 4096, "k": 4096, "seed": 3}
+"""
+
+
+def test_problems_of_gpu_mode_are_read(tmp_path):
+    (tmp_path / "task.py").write_text("SCALE = 2", "utf-8")
+    (tmp_path / "task.yml").write_text(TASK, "utf-8")
+    path = tmp_path / "reference.py"
+    path.write_text(GPU_MODE, "utf-8")
+    problem = load("gpumode", path)
+    trials = [problem.trial(sizes, 3) for sizes in problem.sizes()]
+    assert [tuple(t.inputs[0][0].shape) for t in trials] == [(5, 33), (7, 64)]
+    x, output = trials[0].inputs[0]
+    before = output.clone()
+    assert torch.equal(trials[0].reference(trials[0].inputs, {}), 2 * x.sum(1))
+    assert torch.equal(output, before) or output.isnan().any()
+    assert "task" not in sys.modules
+    if not NIGHTLY:
+        return
+    solution = tmp_path / "solution.py"
+    for text, kind in (("x.sum(1) * 2", "pass"), ("x[:, 1:].sum(1) * 2", "wrong")):
+        solution.write_text(
+            f"def custom_kernel(data):\n    x, out = data\n    return {text}", "utf-8"
+        )
+        assert grade("gpumode", path, solution).verdict == kind
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="nightly")
+@pytest.mark.parametrize(
+    ("name", "kind"), [("right", "pass"), ("wrong", "wrong"), ("cheating", "wrong")]
+)
+def test_the_example_is_graded(name, kind):
+    found = grade("kernelbench", EXAMPLE / "problem.py", EXAMPLE / f"{name}.py")
+    assert found.verdict == kind, found
