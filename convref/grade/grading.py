@@ -243,6 +243,9 @@ def _is_finite(trial: Trial, data: Any) -> bool:
 def _judged(
     reference: Any, data: Any, actual: Any, numerics: Numerics, sizes: Sizes, kind: str
 ) -> Draw:
+    for leaf in tree_leaves(actual):
+        if leaf is not None and not isinstance(leaf, torch.Tensor):
+            return Draw(sizes, kind, "wrong", f"it returns a {type(leaf).__name__}, needs a tensor")
     report = judged(Program(reference, tuple(data), {}, numerics), actual)
     found = report.verdict
     undecided = max(v.undecided for v in report.verdicts.values())

@@ -14,6 +14,7 @@ import sys
 
 FILE_SIZE = 64 << 20  # bytes of one file that a solution may write
 PROCESSES = 256
+_FILES = 512
 
 _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
 _PARENT_DEATH_SIGNAL, _NO_NEW_PRIVILEGES = 1, 38
@@ -34,7 +35,7 @@ def enter(folder: str) -> list[str]:
 
 
 def _limit() -> None:
-    wanted = {"FSIZE": FILE_SIZE, "NPROC": PROCESSES, "CORE": 0, "NOFILE": 512}
+    wanted = {"FSIZE": FILE_SIZE, "NPROC": PROCESSES, "CORE": 0, "NOFILE": _FILES}
     for name, most in wanted.items():
         kind = getattr(resource, f"RLIMIT_{name}", None)
         hard = resource.getrlimit(kind)[1] if kind is not None else 0
@@ -64,6 +65,7 @@ def _continue_in_child() -> None:
     """Fork; the parent waits, ends as the child does, and never returns."""
     child = os.fork()
     if child:
+        os.closerange(3, _FILES)  # so that the grader sees the end of the child's socket
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os._exit(status if status >= 0 else 128 - status)
 

@@ -57,7 +57,7 @@ def unpack(data: bytes) -> Any:
         end = 8 + int.from_bytes(data[:8], "little")
         reader = _Reader(data, end)
         tree = reader.read(json.loads(data[8:end]))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise WireError(f"cannot be read: {error}") from None
     if reader.place != len(data):
         raise WireError("cannot be read: more bytes than tensors")

@@ -110,6 +110,9 @@ def test_bytes_are_read_without_executing_anything():
     for bad in (b"", good[:-1], good + b"x", good[8:], b"\x02" + bytes(7) + b"{}", bytes(100)):
         with pytest.raises(WireError):
             unpack(bad)
+    head = good[8:].replace(b"[0, 3]", b"[0, " + 30 * b"9" + b"]")
+    with pytest.raises(WireError):
+        unpack((head.rindex(b"}") + 1).to_bytes(8, "little") + head)
     with pytest.raises(WireError, match="needs tensors"):
         pack({"a": object()})
 
