@@ -20,8 +20,7 @@ class Trial:
     inputs, named
         Arguments as the problem draws them.
     request : dict
-        What the process of the solution needs besides: {"init", "seed"} of a module, {"outputs"}
-        of a function that writes to its last arguments.
+        What the process of the solution needs besides: {"init", "seed"} of a module.
     """
 
     reference: Callable[[list[Any], dict[str, Any]], Any]

@@ -63,23 +63,15 @@ def _loaded(path: Path, entry: str) -> Any:
 
 def _computed(solution: Any, request: dict[str, Any], device: str) -> Any:
     """Return what the solution computes, and its gradients if cotangents are given."""
-    inputs, named = request["inputs"], request["named"]
-    inputs, named = _placed("operand", (inputs, named), device)
+    inputs, named = _placed("operand", (request["inputs"], request["named"]), device)
     cotangents = request.get("cotangents")
     if cotangents is not None:
         inputs, named = tree_map(_differentiable, (inputs, named))
     if "init" in request:
         call = _module(solution, request, named, device)
-        leaves = [*_floats(inputs), *_floats(named)]
-        if cotangents is not None:
-            leaves = [*_floats(inputs), *call.parameters()]
-        found = call(*inputs)
-    elif request.get("outputs") is not None:
-        leaves, found = [], tree_map(torch.empty_like, request["outputs"])
-        solution(*inputs, *found, **named)
+        leaves, found = [*_floats(inputs), *call.parameters()], call(*inputs)
     else:
-        leaves = [*_floats(inputs), *_floats(named)]
-        found = solution(*inputs, **named)
+        leaves, found = [*_floats(inputs), *_floats(named)], solution(*inputs, **named)
     if cotangents is None:
         return found
     results = [t for t in _floats(found) if t.requires_grad]
