@@ -69,7 +69,9 @@ def _computed(solution: Any, request: dict[str, Any], device: str) -> Any:
         inputs, named = tree_map(_differentiable, (inputs, named))
     if "init" in request:
         call = _module(solution, request, named, device)
-        leaves, found = [*_floats(inputs), *call.parameters()], call(*inputs)
+        own = dict(call.named_parameters())
+        own = {name: own[name] for name in named} if own.keys() == named.keys() else own
+        leaves, found = [*_floats(inputs), *own.values()], call(*inputs)
     else:
         leaves, found = [*_floats(inputs), *_floats(named)], solution(*inputs, **named)
     if cotangents is None:

@@ -40,12 +40,15 @@ def graded(problem, source, **options):
     return grade("kernelbench", problem, path, seed=1, limits=LIMITS, **options)
 
 
-def right(problem):
-    return hostile.PROBLEM.replace("Model(", "ModelNew(")
+def right():
+    """Return the reference with its parameters in another order."""
+    layer = "nn.Linear(n, n)\n        self.linear._parameters = dict("
+    text = hostile.PROBLEM.replace("Model(", "ModelNew(")
+    return text.replace("nn.Linear(n, n)", f"{layer}reversed(self.linear._parameters.items()))")
 
 
 def test_a_right_solution_passes_forward_and_backward(problem):
-    found = graded(problem, right(problem), backward=True)
+    found = graded(problem, right(), backward=True)
     assert found.verdict == "pass", found
     assert found.power.missed == ()
     assert found.score == 1
