@@ -351,6 +351,7 @@ _calls = iter(range(1000))
         (_raw_memory, "takes arguments that are not contiguous"),
         (lambda x, w: x @ w * (1 + 2**-23 * (next(_calls) % 2)), "repeatable"),
         (_batch_dependent, "independent of the batch"),
+        (lambda x, w: x[:, :3].copy_(x @ w), "returns memory of its own"),
         (lambda x, w: 1 // 0, "accepts valid arguments"),
         (lambda x, w: torch.nan_to_num(x @ w), "right"),
     ],
@@ -367,6 +368,22 @@ def test_check_program_finds_the_broken_law(candidate, law):
         assert not found, "\n".join(map(str, found))
     else:
         assert any(each.law in law.split("|") for each in found)
+
+
+def test_check_program_prints_the_smallest_call_that_fails():
+    def odd(x, w):
+        """Leave the last product of odd sums out."""
+        return x[:, : len(w) // 2 * 2] @ w[: len(w) // 2 * 2]
+
+    def make():
+        return torch.randn(6, 34), torch.randn(34, 4)
+
+    found = convref.check_program(odd, torch.matmul, make, draws=1)
+    assert {each.data.partition(", ")[2] for each in found} >= {"odd sizes"}
+    first = str(found[0]).splitlines()[-1].strip()
+    got = eval(first, {"torch": torch, "candidate": odd})
+    assert got.shape == (1, 1), first
+    assert "torch.tensor([[1.0]], dtype=torch.float32)" in first
 
 
 def test_a_module_in_training_is_judged_and_left_as_it_was():

@@ -1,14 +1,17 @@
 """Laws of a program that one result cannot show."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..numerics import Numerics
 from .data import for_program
 from .report import Program, judged, tensors
+from .shrink import call, ragged, sizes, smallest
 
 
 class Finding(NamedTuple):
@@ -17,6 +20,7 @@ class Finding(NamedTuple):
     law: str
     data: str
     reason: str
+    args: Any = ()
 
     def __str__(self) -> str:
         return f"{self.law} on {self.data} data: {self.reason}"
@@ -31,10 +35,28 @@ def findings(
     batched: tuple[int, ...],
 ) -> Iterator[Finding]:
     """Yield what is wrong, on each kind of data."""
-    for name, data in for_program(args, draws):
+    drawn = [(name, data) for name, data in for_program(args, draws)]
+    odd = ragged(reference, args)
+    if sizes(odd) != sizes(args):
+        drawn += [(f"{name}, odd sizes", data) for name, data in for_program(odd, 1)]
+    for name, data in drawn:
         program = Program(reference, tuple(data), {}, numerics)
         for law, failure in _laws(candidate, program, batched):
-            yield Finding(law, name, failure)
+            if law != "right":
+                yield Finding(law, name, failure, program.args)
+                continue
+            small = replace(program, args=smallest(partial(_is_wrong, candidate, program), data))
+            failure = judged(small, candidate(*_copied(small.args))).explanation()
+            yield Finding(law, name, f"{failure}\n  {call(small.args)}", small.args)
+
+
+def _is_wrong(candidate: Callable[..., Any], program: Program, args: Any) -> bool:
+    """Return whether a candidate is wrong on other arguments that the reference takes."""
+    try:
+        got = candidate(*_copied(args))
+        return judged(replace(program, args=tuple(args)), got).verdict.kind == "wrong"
+    except Exception:  # of any kind: these arguments are another case
+        return False
 
 
 def _laws(
@@ -53,6 +75,8 @@ def _laws(
     if not _same(args, program.args):
         yield "leaves its arguments unchanged", "an argument has other values after the call"
     got = tensors(first, "the candidate")
+    if _shares(args, got) and not _shares(program.args, _plain_results(program)):
+        yield "returns memory of its own", "a result shares memory with an argument"
     if not _same(candidate(*_copied(program.args)), first):
         yield "repeatable", "a second call on the same arguments returns other bits"
     spread = judged(program, candidate(*_strided(program.args)))
@@ -64,6 +88,16 @@ def _laws(
         yield "writes all of its results", str(filled)
     if batched and not _same_by_image(candidate, program.args, got, batched):
         yield "independent of the batch", "an image alone gives other bits than in a batch"
+
+
+def _plain_results(program: Program) -> dict[str, Any]:
+    return tensors(program.reference(*program.args, **program.kwargs))
+
+
+def _shares(args: Any, results: dict[str, Any]) -> bool:
+    """Return whether a result is a view of an argument."""
+    given = {a.untyped_storage().data_ptr() for a in tree_leaves(args) if hasattr(a, "data_ptr")}
+    return any(t.untyped_storage().data_ptr() in given for t in results.values() if t.numel())
 
 
 def _copied(args: Any) -> Any:

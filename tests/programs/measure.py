@@ -1,0 +1,83 @@
+"""Measure the judge of programs: `python tests/programs/measure.py speed` or `tightness`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+from torch.nn import functional as F
+
+from convref import Numerics
+from convref.judge.programs import Program, judged
+
+_IMAGE, _ROWS = (64, 128, 16, 16), (4096, 512)
+SPEED = {
+    "matmul": (torch.matmul, (512, 512), (512, 512)),
+    "conv": (lambda x, w: F.conv2d(x, w, padding=1), (4, 32, 56, 56), (32, 32, 3, 3)),
+    "linear, bias apart": (lambda x, w, b: x @ w + b, (2048, 64), (64, 1024), (1024,)),
+    "gelu(2 tanh + 1)": (lambda x: F.gelu(torch.tanh(x) * 2 + 1), _IMAGE),
+    "relu": (F.relu, _IMAGE),
+    "add": (torch.add, _IMAGE, _IMAGE),
+    "silu gate": (lambda x, y: F.silu(x) * y, _IMAGE, _IMAGE),
+    "layer_norm": (lambda x: F.layer_norm(x, (512,)), _ROWS),
+    "rms_norm": (lambda x, w: F.rms_norm(x, (512,), w), _ROWS, (512,)),
+    "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), _IMAGE),
+    "softmax": (lambda x: F.softmax(x, -1), _ROWS),
+    "sum": (lambda x: x.sum(-1), _ROWS),
+    "attention": (F.scaled_dot_product_attention, *[(2, 8, 256, 64)] * 3),
+    "max_pool": (lambda x: F.max_pool2d(x, 2), _IMAGE),
+}
+
+
+def _seconds(f, *args):
+    start = time.thread_time()
+    f(*args)
+    return time.thread_time() - start
+
+
+def speed(rounds=5):
+    """Print the processor time of judging over that of the reference in float64, one thread."""
+    for name, (f, *shapes) in SPEED.items():
+        args = tuple(torch.randn(shape) for shape in shapes)
+        wide, got, program = [a.double() for a in args], f(*args), Program(f, args, {}, Numerics())
+        judged(program, got)
+        ratios = sorted(_seconds(judged, program, got) / _seconds(f, *wide) for _ in range(rounds))
+        print(f"{name:20} {ratios[rounds // 2]:6.1f}", flush=True)
+    layers = torch.nn.Sequential(*[torch.nn.Linear(8, 8), torch.nn.ReLU()] * 50)
+    program = Program(layers, (torch.randn(2, 8),), {}, Numerics())
+    program.traced()
+    print(f"tracing 100 operations: {_seconds(program.traced):.3f} s")
+
+
+TIGHTNESS = {
+    "sum": lambda x, w: x.sum(-1),
+    "mean": lambda x, w: x.mean(-1),
+    "matmul": lambda x, w: x @ w,
+    "softmax": lambda x, w: x.softmax(-1),
+    "logsumexp": lambda x, w: x.logsumexp(-1),
+    "layer_norm": lambda x, w: F.layer_norm(x, x.shape[-1:]),
+}
+
+
+def tightness(lengths=(4, 8, 12, 16, 20)):
+    """Print median and 99th percentile of bound over true error, by length of the reduction."""
+    for name, f in TIGHTNESS.items():
+        cells = []
+        for length in lengths:
+            x = torch.randn(max(2, 2**16 >> length), 2**length)
+            w = torch.randn(2**length, max(1, 2**10 >> length))
+            _, wanted = Program(f, (x, w), {}, Numerics()).traced()
+            pair = wanted["output"][1]
+            error = (f(x, w).double() - pair.value).abs()
+            ratio = (pair.error / error)[error > 0]
+            at = [float(ratio.quantile(q)) if len(ratio) else 0.0 for q in (0.5, 0.99)]
+            cells.append("{:.3g} {:.3g}".format(*at))
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        {"speed": speed, "tightness": tightness}[sys.argv[1]]()
