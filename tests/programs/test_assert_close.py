@@ -289,6 +289,9 @@ def test_references_that_cannot_be_judged_are_refused(reference, error, text):
         (torch.zeros(3, 3, dtype=torch.float64), "has dtype"),
         ((torch.zeros(3, 3),), "got output\\[0\\], needs output"),
         (torch.zeros(3, 3, device="meta"), "has device"),
+        (torch.zeros(3, 3).to_sparse(), "has layout torch.sparse_coo"),
+        (torch.zeros(3, 3, dtype=torch.complex64), "has dtype"),
+        (None, "got nothing"),
     ],
 )
 def test_results_of_another_form_fail(actual, text):

@@ -14,7 +14,7 @@ _LEAST = 2.0**-1000  # less than any error of float64 numbers of ordinary size
 
 def verdict(name: str, got: Tensor, like: Tensor, pair: Pair, numerics: Numerics) -> Verdict:
     """Return the verdict on one result."""
-    for what in ("shape", "dtype", "device"):
+    for what in ("shape", "dtype", "device", "layout"):
         is_, needs = getattr(got, what), getattr(like, what)
         if is_ != needs:
             is_, needs = (tuple(v) if what == "shape" else v for v in (is_, needs))
