@@ -124,19 +124,19 @@ __all__ = [
     "relu6_jvp", "relu_backward", "relu_double_backward", "relu_jvp", "resize",
     "resize_backward", "resize_double_backward", "resize_jvp", "rms_norm", "rms_norm_backward",
     "rms_norm_double_backward", "rms_norm_jvp", "roi_align", "roi_align_backward",
-    "roi_align_double_backward", "roi_align_jvp", "run", "selu", "selu_backward",
-    "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward",
-    "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward",
-    "silu_jvp", "soft_cross_entropy", "soft_cross_entropy_backward",
-    "soft_cross_entropy_double_backward", "soft_cross_entropy_jvp", "softmax",
-    "softmax_backward", "softmax_double_backward", "softmax_jvp", "softplus",
-    "softplus_backward", "softplus_double_backward", "softplus_jvp", "softshrink",
-    "softshrink_backward", "softshrink_double_backward", "softshrink_jvp", "softsign",
-    "softsign_backward", "softsign_double_backward", "softsign_jvp", "sum", "sum_backward",
-    "sum_double_backward", "sum_jvp", "tanh", "tanh_backward", "tanh_double_backward",
-    "tanh_jvp", "tanhshrink", "tanhshrink_backward", "tanhshrink_double_backward",
-    "tanhshrink_jvp", "threshold", "threshold_backward", "threshold_double_backward",
-    "threshold_jvp", "unfold"
+    "roi_align_double_backward", "roi_align_jvp", "run", "sdpa", "sdpa_backward",
+    "sdpa_double_backward", "sdpa_jvp", "selu", "selu_backward", "selu_double_backward",
+    "selu_jvp", "sigmoid", "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu",
+    "silu_backward", "silu_double_backward", "silu_jvp", "soft_cross_entropy",
+    "soft_cross_entropy_backward", "soft_cross_entropy_double_backward",
+    "soft_cross_entropy_jvp", "softmax", "softmax_backward", "softmax_double_backward",
+    "softmax_jvp", "softplus", "softplus_backward", "softplus_double_backward", "softplus_jvp",
+    "softshrink", "softshrink_backward", "softshrink_double_backward", "softshrink_jvp",
+    "softsign", "softsign_backward", "softsign_double_backward", "softsign_jvp", "sum",
+    "sum_backward", "sum_double_backward", "sum_jvp", "tanh", "tanh_backward",
+    "tanh_double_backward", "tanh_jvp", "tanhshrink", "tanhshrink_backward",
+    "tanhshrink_double_backward", "tanhshrink_jvp", "threshold", "threshold_backward",
+    "threshold_double_backward", "threshold_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(
@@ -1495,6 +1495,38 @@ def roi_align_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None], boxes: _Array,
     output_size: _OutputSize, spatial_scale: float = 1.0, sampling_ratio: int = -1,
     aligned: bool = False, *, layout: _Layout | None = None, backend: str = "auto"
+) -> tuple[_T, _T]: ...
+def sdpa(
+    input: AnyArray[_T], key: _Array, value: _Array, bias: _Array | None = None,
+    causal: bool = False, scale: float | None = None, *, backend: str = "auto"
+) -> _T: ...
+@overload
+def sdpa_backward(
+    grad_output: AnyArray[_T], input: _Array, key: _Array, value: _Array, causal: bool = False,
+    scale: float | None = None, *, backend: str = "auto"
+) -> tuple[_T, _T, _T, _T]: ...
+@overload
+def sdpa_backward(
+    grad_output: AnyArray[_T], input: _Array, key: _Array, value: _Array, causal: bool = False,
+    scale: float | None = None, *, output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None, _T | None]: ...
+@overload
+def sdpa_double_backward(
+    grad_grad_input: _Array | None, grad_grad_key: _Array | None,
+    grad_grad_value: _Array | None, grad_grad_bias: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, key: _Array, value: _Array, causal: bool = False, scale: float | None = None,
+    *, backend: str = "auto"
+) -> tuple[_T, _T, _T, _T, _T]: ...
+@overload
+def sdpa_double_backward(
+    grad_grad_input: _Array | None, grad_grad_key: _Array | None,
+    grad_grad_value: _Array | None, grad_grad_bias: _Array | None, grad_output: AnyArray[_T],
+    input: _Array, key: _Array, value: _Array, causal: bool = False, scale: float | None = None,
+    *, output_mask: Sequence[bool], backend: str = "auto"
+) -> tuple[_T | None, _T | None, _T | None, _T | None, _T | None]: ...
+def sdpa_jvp(
+    primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],
+    causal: bool = False, scale: float | None = None, *, backend: str = "auto"
 ) -> tuple[_T, _T]: ...
 def selu(input: AnyArray[_T], *, backend: str = "auto") -> _T: ...
 def selu_backward(grad_output: AnyArray[_T], input: _Array, *, backend: str = "auto") -> _T: ...

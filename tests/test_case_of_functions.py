@@ -86,6 +86,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "sum": {"dim": (1, -1)},
     "mean": {"dim": (1, -1)},
     "matmul": {"weight": data(2, 4, 5, 3, seed=1)},
+    "sdpa": {"key": data(2, 2, 4, 5, seed=1), "value": data(2, 2, 4, 6, seed=2), "causal": True},
     "nll_loss": {"weight": np.abs(data(4, seed=1))},
     "cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
     "soft_cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
@@ -158,7 +159,7 @@ def call_of(name: str) -> dict[str, Any]:
         training = {"training": True} if stem == "batch_norm" else {}
         y = getattr(convref, stem)(**first, **training)
         values["grad_output"] = np.asarray(data(*y.shape, seed=5))
-    differentiable = ("input", "weight", "bias", "target", "grid", "offset", "mask")
+    differentiable = ("input", "key", "value", "weight", "bias", "target", "grid", "offset", "mask")
     for outer in differentiable:
         values[f"grad_grad_{outer}"] = values.get(outer)
     names = [k for k in forward if k in differentiable and k not in wanted]

@@ -201,6 +201,8 @@ EXAMPLES = {
         "conv.jvp:n1c1k2_i3_f1:mem=b.expando:tan=b",
         "layer_norm.jvp:n1c2_i1:mem=b.expandc",
     ),
+    "torch-jvp-expanded-k": ("sdpa.jvp:n1c1_i1x2_o1x1:mem=k.expande",),
+    "torch-jvp-expanded-v": ("sdpa.jvp:n1c1_i1x1_o1x2:mem=v.expandv",),
     "torch-jvp-expanded-p": ("soft_cross_entropy.jvp:n1c2_i1:mem=p.expandc:fill=ones",),
     "torch-wgrad-order": ("conv.wgrad:n2c2k1_i4x4_f2x1:dt=f16:mem=x.nhwc,w.hwoi",),
     "torch-wgrad-order-native": (

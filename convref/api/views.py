@@ -85,7 +85,7 @@ def by_channel(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> Vi
 
 
 def batches(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
-    """Return the view of (*lead, C, H, W) as (N, C, H, W)."""
+    """Return the view of (*lead, C, H, W) as (N, C, H, W); a bias of two axes stays."""
     if len(shape) == 4:
         return None
     if len(shape) < 3:
@@ -93,12 +93,14 @@ def batches(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View 
     lead = tuple(shape[:-3])
 
     def enter(role: str, shape: Any) -> Any:
+        if BASE_ROLE[role] == "b" and len(shape) == 2:
+            return shape
         if tuple(shape[:-3]) != lead:
             what = f"{argument(role)} has shape {tuple(shape)}, needs {lead} before the last 3 axes"
             raise invalid(where, what)
         return prod(lead), *shape[-3:]
 
-    return View(enter, lambda role, shape: (*lead, *shape[1:]))
+    return View(enter, lambda role, shape: (*lead, *shape[1:]) if len(shape) == 4 else shape)
 
 
 def matrices(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:

@@ -26,6 +26,8 @@ from .spec import Spec, axis_letters
 # The name of each base role in the public functions and in messages, where it has another.
 ARGUMENT = {
     "x": "input",
+    "k": "key",
+    "v": "value",
     "w": "weight",
     "b": "bias",
     "y": "output",

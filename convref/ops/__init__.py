@@ -20,6 +20,7 @@ from .activation import (
     SoftshrinkProblem,
     ThresholdProblem,
 )
+from .attention import AttentionProblem
 from .base import BASE_ROLE, OWN_TYPE, STATISTICS, Field, Problem, role_dtype
 from .conv import ConvProblem
 from .matmul import MatmulProblem
@@ -90,6 +91,7 @@ __all__ = [
     "AdaptiveAxis",
     "AdaptiveMaxPoolProblem",
     "AdaptivePoolProblem",
+    "AttentionProblem",
     "AvgPoolProblem",
     "Axis",
     "BatchNormProblem",

@@ -22,7 +22,7 @@ from .sizes import (
     real,
 )
 
-ROLES = ("x", "w", "b", "p", "y", "cols", "grid", "boxes", "offset", "mod")
+ROLES = ("x", "k", "v", "w", "b", "p", "y", "cols", "grid", "boxes", "offset", "mod")
 # Roles whose type is not that of the data, and which are never differentiated.
 OWN_TYPE = {
     **dict.fromkeys(("indices", "target"), "i64"),  # positions

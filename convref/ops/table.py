@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from . import (
     activation,
+    attention,
     conv,
     matmul,
     norm,
@@ -34,6 +35,7 @@ OPS: dict[str, OpSpec] = {
     **scaling.OPS,
     **matmul.OPS,
     **reduce.OPS,
+    **attention.OPS,
 }
 FAMILY: dict[str, type[Problem]] = {op: spec.problem for op, spec in OPS.items()}
 # The roles of every pass: laws, command line, court and bench loop over this table.

@@ -13,6 +13,7 @@ from . import (
     _sample_errors,
     _softmax_errors,
     activation,
+    attention,
     conv,
     deform,
     matmul,
@@ -46,6 +47,7 @@ __all__ = [
 
 MODULES = (
     activation,
+    attention,
     conv,
     deform,
     matmul,
@@ -76,6 +78,7 @@ MAGNITUDES: dict[tuple[str, str], Callable[..., Results]] = {
     **prelu.MAGNITUDES,
     **_softmax_errors.MAGNITUDES,
     **scaling.MAGNITUDES,
+    **attention.MAGNITUDES,
 }
 
 

@@ -30,7 +30,7 @@ _SCHEMA = {
 }
 _PAIRED = ("Pads", "tuple[tuple[float, float], ...]")
 # roles that are never left out
-_ALWAYS = ("x", "dy", "p", "grid", "boxes", "offset", *OWN_TYPE, *STATISTICS)
+_ALWAYS = ("x", "k", "v", "dy", "p", "grid", "boxes", "offset", *OWN_TYPE, *STATISTICS)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import (
     activation,
+    attention,
     conv,
     deform,
     matmul,
@@ -25,6 +26,7 @@ from . import (
 
 MODULES = (
     activation,
+    attention,
     conv,
     deform,
     matmul,
