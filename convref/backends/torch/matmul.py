@@ -45,6 +45,8 @@ OPS = tuple(FUNCTIONS)
 def supports(call: Call, rules: bool) -> str | None:
     """Return None, or why ATen has no kernel for the call."""
     known: tuple[str, ...] = REAL
+    if call.op == "sdpa" and not call.problem.n * call.problem.c:
+        return "the adapter does not call ATen for empty batches"
     if call.op != "sdpa":
         known = (*known, *COMPLEX, *(INTEGERS if call.pass_ == "fprop" else ()))
     return None if call.dtype in known else f"ATen has no {call.where} kernel for {call.dtype}"
