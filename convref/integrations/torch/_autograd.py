@@ -24,7 +24,15 @@ from ._batches import batched
 from ._kernels import PassConfig, Tensors, compute
 from ._table import ROWS, Pass
 
-_PRIMALS = ("x", "w", "b", "p", "grid", "offset", "mod")
+# what ops are differentiated by
+_PRIMALS = tuple(
+    dict.fromkeys(
+        role.removeprefix("d")
+        for row in ROWS.values()
+        if row.pass_ == "backward"
+        for role in row.signature.results
+    )
+)
 _KEPT = ("mean", "rstd", "indices")  # results of a forward pass that its derivatives use
 AUTOCAST = {definition.op: definition.autocast for definition in (CONV, *definitions())}
 _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
