@@ -29,9 +29,6 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "cross_entropy_double_backward", "soft_cross_entropy", "soft_cross_entropy_backward",
         "soft_cross_entropy_jvp", "soft_cross_entropy_double_backward",
     ),
-    "attention": (
-        "sdpa", "sdpa_backward", "sdpa_jvp", "sdpa_double_backward",
-    ),
     "conv": (
         "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
         "conv1d_backward", "conv2d_backward", "conv3d_backward", "conv1d_jvp", "conv2d_jvp",
@@ -43,7 +40,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "conv_transpose3d_double_backward",
     ),
     "matmul": (
-        "matmul", "matmul_backward", "matmul_jvp", "matmul_double_backward",
+        "matmul", "matmul_backward", "matmul_jvp", "matmul_double_backward", "sdpa",
+        "sdpa_backward", "sdpa_jvp", "sdpa_double_backward",
     ),
     "norm": (
         "group_norm", "group_norm_backward", "group_norm_jvp", "group_norm_double_backward",

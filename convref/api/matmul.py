@@ -1,4 +1,4 @@
-"""Products of matrices and their derivatives."""
+"""Products of matrices, attention and their derivatives."""
 
 from __future__ import annotations
 
@@ -45,7 +45,51 @@ matmul.derivatives(
     """,
 )
 
-DEFINITIONS = (matmul,)
+
+@define(view=views.batches, layouts=False, autocast=LOW)
+def sdpa(
+    input: Image,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> None:
+    """Return scaled dot-product attention: the mean of the values under a softmax of scores.
+
+    Parameters
+    ----------
+    input : (*batch, C, L, E) array
+        Queries; the head `c` reads the head `c * H // C` of keys and values.
+    key : (*batch, H, S, E) array
+    value : (*batch, H, S, V) array
+    bias : (L, S) or (*batch, C, L, S) array, optional
+        Added to the scores; minus infinity leaves a key out.
+    causal : bool
+        Whether query i attends to the keys 0 to i alone.
+    scale : float, optional
+        Factor of the products of queries and keys; by default 1 / sqrt(E).
+
+    Returns
+    -------
+    (*batch, C, L, V) array
+
+    >>> x, value = np.ones((1, 2, 4)), np.array([[[1.], [3.]]])
+    >>> sdpa(x, x, value, causal=True)[0, :, 0]
+    array([1., 2.])
+    """
+
+
+sdpa.derivatives(
+    backward="""
+        >>> x, value = np.ones((1, 2, 4)), np.array([[[1.], [3.]]])
+        >>> _, _, dv, _ = sdpa_backward(np.ones((1, 2, 1)), x, x, value, None, True)
+        >>> dv[0, :, 0]
+        array([1.5, 0.5])
+    """,
+)
+
+DEFINITIONS = (matmul, sdpa)
 FUNCTIONS = functions(*DEFINITIONS)
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]
