@@ -1502,27 +1502,29 @@ def sdpa(
 ) -> _T: ...
 @overload
 def sdpa_backward(
-    grad_output: AnyArray[_T], input: _Array, key: _Array, value: _Array, causal: bool = False,
-    scale: float | None = None, *, backend: str = "auto"
+    grad_output: AnyArray[_T], input: _Array, key: _Array, value: _Array,
+    bias: _Array | None = None, causal: bool = False, scale: float | None = None, *,
+    backend: str = "auto"
 ) -> tuple[_T, _T, _T, _T]: ...
 @overload
 def sdpa_backward(
-    grad_output: AnyArray[_T], input: _Array, key: _Array, value: _Array, causal: bool = False,
-    scale: float | None = None, *, output_mask: Sequence[bool], backend: str = "auto"
+    grad_output: AnyArray[_T], input: _Array, key: _Array, value: _Array,
+    bias: _Array | None = None, causal: bool = False, scale: float | None = None, *,
+    output_mask: Sequence[bool], backend: str = "auto"
 ) -> tuple[_T | None, _T | None, _T | None, _T | None]: ...
 @overload
 def sdpa_double_backward(
     grad_grad_input: _Array | None, grad_grad_key: _Array | None,
     grad_grad_value: _Array | None, grad_grad_bias: _Array | None, grad_output: AnyArray[_T],
-    input: _Array, key: _Array, value: _Array, causal: bool = False, scale: float | None = None,
-    *, backend: str = "auto"
+    input: _Array, key: _Array, value: _Array, bias: _Array | None = None, causal: bool = False,
+    scale: float | None = None, *, backend: str = "auto"
 ) -> tuple[_T, _T, _T, _T, _T]: ...
 @overload
 def sdpa_double_backward(
     grad_grad_input: _Array | None, grad_grad_key: _Array | None,
     grad_grad_value: _Array | None, grad_grad_bias: _Array | None, grad_output: AnyArray[_T],
-    input: _Array, key: _Array, value: _Array, causal: bool = False, scale: float | None = None,
-    *, output_mask: Sequence[bool], backend: str = "auto"
+    input: _Array, key: _Array, value: _Array, bias: _Array | None = None, causal: bool = False,
+    scale: float | None = None, *, output_mask: Sequence[bool], backend: str = "auto"
 ) -> tuple[_T | None, _T | None, _T | None, _T | None, _T | None]: ...
 def sdpa_jvp(
     primals: Sequence[AnyArray[_T] | None], tangents: Sequence[_Array | None],

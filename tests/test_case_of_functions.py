@@ -86,7 +86,11 @@ GIVEN: dict[str, dict[str, Any]] = {
     "sum": {"dim": (1, -1)},
     "mean": {"dim": (1, -1)},
     "matmul": {"weight": data(2, 4, 5, 3, seed=1)},
-    "sdpa": {"key": data(2, 2, 4, 5, seed=1), "value": data(2, 2, 4, 6, seed=2), "causal": True},
+    "sdpa": {
+        "key": data(2, 2, 4, 5, seed=1),
+        "value": data(2, 2, 4, 6, seed=2),
+        "bias": data(3, 4, seed=3),
+    },
     "nll_loss": {"weight": np.abs(data(4, seed=1))},
     "cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},
     "soft_cross_entropy": {"weight": np.abs(data(4, seed=1)), "label_smoothing": 0.1},

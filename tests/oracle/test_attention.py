@@ -52,6 +52,8 @@ def test_equal_scores_give_the_mean_of_the_values_that_are_not_masked():
     assert convref.sdpa(x, key, value, causal=True).ravel().tolist() == [3, 4.5, 7] * 2
     out = np.array([0.0, -np.inf, 0.0]) + np.zeros((3, 3))
     assert convref.sdpa(x, key, value, out).ravel().tolist() == [7.5] * 6
+    dv = convref.sdpa_backward(np.ones((1, 2, 3, 1)), x, key, value, out)[2]
+    assert dv.ravel().tolist() == [3, 0, 3]
     nothing = np.full((3, 3), -np.inf)
     assert convref.sdpa(x, key, value, nothing).ravel().tolist() == [0] * 6
 

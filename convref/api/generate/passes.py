@@ -105,7 +105,7 @@ class Pass:
         listed: list[Parameter] = []
         for p in others:
             role = self.definition.roles.get(p.name, "")
-            if role == "b" and self.pass_ != "fprop":
+            if role == "b" and (self.pass_ == "jvp" or "b" not in self.form.operands):
                 listed, kept = [*listed, *kept], []
             elif not role:
                 listed.append(p)
