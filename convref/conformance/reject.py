@@ -13,7 +13,7 @@ from ..arrays import Array
 from ..backends import Backend
 from ..case import Call, Case, axis_letters
 from ..errors import shorten
-from ..ops import BASE_ROLE, GROUPS, OPS
+from ..ops import BASE_ROLE, GROUPS, OPS, ConvProblem
 from .examine import Finding
 from .operands import operands
 
@@ -46,7 +46,8 @@ def invalid_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
     """
     if call.op in _SHARING:
         return _of_shared(call, given, seed) if all(call.problem.shape("x")) else []
-    if (call.op, call.pass_) not in _CHECKED and not call.problem.macs("y"):
+    of_conv = isinstance(call.problem, ConvProblem)  # other products broadcast their operands
+    if (call.op, call.pass_) not in _CHECKED and not (of_conv and call.problem.macs("y")):
         return []  # without any product a backend need not look at the operands
     found: list[Named] = []
     for role, array in zip(call.roles, given):
