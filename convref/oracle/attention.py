@@ -148,26 +148,27 @@ def sdpa_magnitudes(call: Call, *operands: Any) -> Results:
     p = weights(a, problem)
     spread = np.where(np.isfinite(spread), spread, 0.0)
     factor = 1 + spread + spread.max(axis=-1, keepdims=True) + np.abs(np.where(p > 0, np.log(p), 0))
-    s = p * (factor + mean(p, factor))
-    few = problem.products("y") * unit(call) * factor.max(axis=-1, keepdims=True)
-    s = np.where(few <= FIRST_ORDER, s, np.inf) + underflow(call)
-    found: dict[str, Any] = {"y": s @ v}
+    off = (factor + mean(p, factor)).max(axis=-1, keepdims=True)
+    few = problem.products("y") * unit(call) * off
+    off = np.where(few <= FIRST_ORDER, off, np.inf)
+    p = p + underflow(call)
+    found: dict[str, Any] = {"y": off * p @ v}
     first = ("x_dot", "k_dot", "v_dot", "b_dot") if call.pass_ == "jvp" else _SECOND
     if first[0] in call.roles:
         x_dot, k_dot, v_dot, b_dot = (size[role] for role in first)
         u = sizes(x_dot, size["k"], b_dot) + sizes(size["x"], k_dot, None)
-        moved = 2 * s * (u + mean(s, u))
-        found["y_dot"] = found["ddy"] = moved @ v + s @ heads(v_dot, problem)
+        moved = 2 * off * p * (u + mean(p, u))
+        found["y_dot"] = found["ddy"] = moved @ v + off * p @ heads(v_dot, problem)
     if "dy" in call.roles:
         e = size["dy"] @ turned(v)
-        dv, da = s, 2 * s * (e + mean(s, e))
+        dv, da = off * p, 2 * off * p * (e + mean(p, e))
         by_x: Any = 0
         by_k: Any = 0
         if call.pass_ == "double_backward":
             by_x, by_k = by_scores(da, size["ddx"], size["ddk"], problem)
-            t = (u + mean(s, u)) * (e + mean(s, e))
+            t = (u + mean(p, u)) * (e + mean(p, e))
             t = t + size["dy"] @ turned(heads(size["ddv"], problem))
-            dv, da = moved, 4 * s * (t + mean(s, t))
+            dv, da = moved, 4 * off * p * (t + mean(p, t))
         dx, dk = by_scores(da, size["x"], size["k"], problem)
         found |= {"dx": dx + by_x, "dk": dk + by_k, "db": by_bias(da, problem)}
         found["dv"] = per_group(turned(dv) @ size["dy"], problem)
