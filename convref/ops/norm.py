@@ -240,6 +240,7 @@ class FrozenNormProblem(NormProblem):
     name: ClassVar[str] = "batch_norm_eval"
     KEYS: ClassVar[dict[str, Field]] = _STABLE
     INDEPENDENT: ClassVar[str] = "nc"
+    frozen = True  # statistics are operands
 
     def products(self, role: str) -> int:
         summed = self.n * prod(self.input) if role in ("dw", "db") else 0

@@ -207,7 +207,7 @@ class AdaptivePoolProblem(Problem):
     name: ClassVar[str] = "adaptive_avg_pool"
     PARTS: ClassVar[dict[str, Field]] = INPUT_AND_OUTPUT
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1), ("output", 1))
-    include_pad, divisor = False, 0
+    include_pad, divisor, adaptive = False, 0, True
 
     output: Sizes
 

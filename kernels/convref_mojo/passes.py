@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convref.case import Call
-from convref.ops import BASE_ROLE, AdaptivePoolProblem, FrozenNormProblem
+from convref.ops import BASE_ROLE
 
 from . import library
 from .structs import table
@@ -175,11 +175,9 @@ def attributes(problem: Any, channels_last: bool = False, threads: int = 1) -> t
         *_triple([low for low, _ in pads], 0),
         *_triple([high for _, high in pads], 0),
     )
-    adaptive = isinstance(problem, AdaptivePoolProblem)
-    flags = (read("transposed"), read("flip"), channels_last, adaptive, read("include_pad"))
-    frozen = isinstance(problem, FrozenNormProblem)
+    flags = read("transposed"), read("flip"), channels_last, read("adaptive"), read("include_pad")
     floats = packing.pack("dd", read("eps", 0.0), read("momentum", 0.0))
-    words = (*extents, *flags, read("divisor"), threads, frozen, *packing.unpack("qq", floats))
+    words = (*extents, *flags, read("divisor"), threads, read("frozen"), *packing.unpack("qq", floats))
     return tuple(map(int, words))
 
 

@@ -7,41 +7,18 @@ and arrays without elements to the others.
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from convref import dtypes
 from convref.case import Call
-from convref.errors import pip_command
+from convref.errors import UnsupportedError, message, pip_command
 from convref.judge import Numerics
 
 from .. import backend as cpu
 from .. import build, passes
-
-OPS = Path(__file__).parent / "convref_ops"
-DTYPES = ("f32", "bf16")
-WORDS = 23  # groups, then attributes
-
-# By pass: kinds of its operands and results. "i" is an image or a filter, "v" a vector, "s" a
-# vector of statistics, "p" positions, "f" the size of a window.
-KINDS = {
-    "conv_fprop": ("iiv", "i"),
-    "conv_dgrad": ("ii", "i"),
-    "conv_wgrad": ("ii", "i"),
-    "conv_bgrad": ("i", "v"),
-    "conv_jvp": ("iiiiv", "i"),
-    "max_pool_fprop": ("if", "ip"),
-    "max_pool_backward": ("ipf", "i"),
-    "max_pool_select": ("ipf", "i"),
-    "avg_pool_fprop": ("if", "i"),
-    "avg_pool_backward": ("if", "i"),
-    "batch_norm_fprop": ("ivvss", "issss"),
-    "batch_norm_backward": ("iivss", "ivv"),
-    "batch_norm_jvp": ("ivvssivv", "ii"),
-}
-VECTORS = "vs"
+from .kinds import DTYPES, KINDS, OPS, VECTORS, WORDS
 
 
 class Slot(NamedTuple):
@@ -117,6 +94,15 @@ class MaxBackend:
     def numerics(self, call: Call) -> Numerics:
         """Return the accuracy model of the kernels."""
         return cpu.backend.numerics(call)
+
+    @property
+    def graph(self) -> Any:
+        """The functions that add ops to a graph."""
+        if (reason := missing()) is not None:
+            raise UnsupportedError(message(self.name, reason))
+        from . import graph
+
+        return graph
 
     def fingerprint(self) -> dict[str, str]:
         if (reason := missing()) is not None:

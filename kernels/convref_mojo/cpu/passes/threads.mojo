@@ -26,15 +26,15 @@ struct Work:
     var pieces: Int
     var scratch: Int
     var scratch_bytes: Int  # of each thread
-    var next_piece: Int
-    var next_thread: Int
+    var next_piece: Int64
+    var next_thread: Int64
 
     @always_inline
     def taken(mut self, thread: Bool) -> Int:
         """Return the number of a thread or of a piece that no other thread has."""
         if thread:
-            return Int(Atomic[Int].fetch_add(Pointer(to=self.next_thread), 1))
-        return Int(Atomic[Int].fetch_add(Pointer(to=self.next_piece), 1))
+            return Int(Atomic.fetch_add(Pointer(to=self.next_thread), 1))
+        return Int(Atomic.fetch_add(Pointer(to=self.next_piece), 1))
 
 
 def take_pieces[kernel: Int, T: DType](address: Int) abi("C") -> Int:
