@@ -177,7 +177,14 @@ def attributes(problem: Any, channels_last: bool = False, threads: int = 1) -> t
     )
     flags = read("transposed"), read("flip"), channels_last, read("adaptive"), read("include_pad")
     floats = packing.pack("dd", read("eps", 0.0), read("momentum", 0.0))
-    words = (*extents, *flags, read("divisor"), threads, read("frozen"), *packing.unpack("qq", floats))
+    words = (
+        *extents,
+        *flags,
+        read("divisor"),
+        threads,
+        read("frozen"),
+        *packing.unpack("qq", floats),
+    )
     return tuple(map(int, words))
 
 

@@ -23,7 +23,7 @@ def functions(graph: Any, theirs: Callable[[str], Function | None]) -> Mapping[s
         "native_group_norm": group_norm,
     }
     for rank in (2, 3):
-        of_rank = {
+        of_rank: dict[str, Function] = {
             f"max_pool{rank}d_with_indices": max_pool,
             f"max_pool{rank}d_with_indices_backward": max_pool_backward,
             f"avg_pool{rank}d_backward": avg_pool_backward,
@@ -32,16 +32,12 @@ def functions(graph: Any, theirs: Callable[[str], Function | None]) -> Mapping[s
             f"adaptive_max_pool{rank}d": adaptive_max_pool,
             f"adaptive_max_pool{rank}d_backward": adaptive_max_pool_backward,
         }
-        found |= {name: partial(_of_rank(function), rank) for name, function in of_rank.items()}
-    found["avg_pool3d"] = partial(_of_rank(avg_pool), 3)
+        found |= {name: partial(function, rank) for name, function in of_rank.items()}
+    found["avg_pool3d"] = partial(avg_pool, 3)
     bound = {name: _or_theirs(partial(f, graph), theirs(name)) for name, f in found.items()}
     if (forward := theirs("convolution")) is not None:
         bound["convolution"] = _or_ours(forward, partial(convolution, graph))
     return bound
-
-
-def _of_rank(function: Function) -> Function:
-    return lambda rank, graph, *arguments: function(graph, rank, *arguments)
 
 
 def _or_theirs(ours: Function, theirs: Function | None) -> Function:
@@ -78,6 +74,7 @@ def convolution(
     output_padding: Any,
     groups: int,
 ) -> Any:
+    """Return a convolution."""
     of = {"stride": stride, "padding": padding, "dilation": dilation, "transposed": transposed}
     return graph.conv(x, w, b, **of, output_padding=output_padding, groups=int(groups))
 
@@ -96,6 +93,7 @@ def convolution_backward(
     groups: int,
     mask: Sequence[bool],
 ) -> tuple[Any, ...]:
+    """Return the derivatives in x, w and the bias, None where `mask` is false."""
     of = graph.pairs(len(x.shape) - 2, stride=stride, padding=padding, dilation=dilation)
     of |= {"transposed": transposed, "groups": int(groups)}
     passes = (
@@ -140,13 +138,13 @@ def _pooled(x: Any, rank: int, of: Mapping[str, Any], ceil: bool) -> list[Any]:
     axes = zip(sizes, of["filter"], of["stride"], of["dilation"], of["padding"])
     return [
         *x.shape[:-rank],
-        *(output_size(size, r, s, d, *pads, ceil) for size, r, s, d, pads in axes),
+        *(output_size(size, r, s, d, lo, hi, ceil) for size, r, s, d, (lo, hi) in axes),
     ]
 
 
 def max_pool(
-    graph: Any,
     rank: int,
+    graph: Any,
     x: Any,
     kernel: Any,
     stride: Any = (),
@@ -154,14 +152,15 @@ def max_pool(
     dilation: Any = 1,
     ceil: bool = False,
 ) -> tuple[Any, ...]:
+    """Return the maxima and their positions."""
     of = _windows(graph, rank, kernel, stride, padding, dilation)
     shape = _pooled(x, rank, of, ceil)
     return _pool(graph, rank, "max_pool_fprop", [x], [shape, shape], **of)
 
 
 def max_pool_backward(
-    graph: Any,
     rank: int,
+    graph: Any,
     dy: Any,
     x: Any,
     kernel: Any,
@@ -171,13 +170,14 @@ def max_pool_backward(
     ceil: bool,
     indices: Any,
 ) -> Any:
+    """Return the derivative in x."""
     of = _windows(graph, rank, kernel, stride, padding, dilation)
     return _pool(graph, rank, "max_pool_backward", [dy, indices], [x.shape], **of)[0]
 
 
 def avg_pool(
-    graph: Any,
     rank: int,
+    graph: Any,
     x: Any,
     kernel: Any,
     stride: Any = (),
@@ -186,14 +186,15 @@ def avg_pool(
     include_pad: bool = True,
     divisor: int | None = None,
 ) -> Any:
+    """Return the means."""
     of = _windows(graph, rank, kernel, stride, padding)
     of |= {"include_pad": include_pad, "divisor": divisor or 0}
     return _pool(graph, rank, "avg_pool_fprop", [x], [_pooled(x, rank, of, ceil)], **of)[0]
 
 
 def avg_pool_backward(
-    graph: Any,
     rank: int,
+    graph: Any,
     dy: Any,
     x: Any,
     kernel: Any,
@@ -203,26 +204,31 @@ def avg_pool_backward(
     include_pad: bool,
     divisor: int | None,
 ) -> Any:
+    """Return the derivative in x."""
     of = _windows(graph, rank, kernel, stride, padding)
     of |= {"include_pad": include_pad, "divisor": divisor or 0}
     return _pool(graph, rank, "avg_pool_backward", [dy], [x.shape], **of)[0]
 
 
-def adaptive_avg_pool(graph: Any, rank: int, x: Any, sizes: Sequence[int]) -> Any:
+def adaptive_avg_pool(rank: int, graph: Any, x: Any, sizes: Sequence[int]) -> Any:
+    """Return the means."""
     shape = [*x.shape[:-rank], *sizes]
     return _pool(graph, rank, "avg_pool_fprop", [x], [shape], adaptive=True)[0]
 
 
-def adaptive_avg_pool_backward(graph: Any, rank: int, dy: Any, x: Any) -> Any:
+def adaptive_avg_pool_backward(rank: int, graph: Any, dy: Any, x: Any) -> Any:
+    """Return the derivative in x."""
     return _pool(graph, rank, "avg_pool_backward", [dy], [x.shape], adaptive=True)[0]
 
 
-def adaptive_max_pool(graph: Any, rank: int, x: Any, sizes: Sequence[int]) -> tuple[Any, ...]:
+def adaptive_max_pool(rank: int, graph: Any, x: Any, sizes: Sequence[int]) -> tuple[Any, ...]:
+    """Return the maxima and their positions."""
     shape = [*x.shape[:-rank], *sizes]
     return _pool(graph, rank, "max_pool_fprop", [x], [shape, shape], adaptive=True)
 
 
-def adaptive_max_pool_backward(graph: Any, rank: int, dy: Any, x: Any, indices: Any) -> Any:
+def adaptive_max_pool_backward(rank: int, graph: Any, dy: Any, x: Any, indices: Any) -> Any:
+    """Return the derivative in x."""
     return _pool(graph, rank, "max_pool_backward", [dy, indices], [x.shape], adaptive=True)[0]
 
 
@@ -259,9 +265,7 @@ def _image(
     if len(results[0]) > 2:
         return tuple(graph.call(name, operands, results, **of))
     shape = results[0]
-    grown = [
-        v if v is None or len(v.shape) == 1 else graph.ops.unsqueeze(v, -1) for v in operands
-    ]
+    grown = [v if v is None or len(v.shape) == 1 else graph.ops.unsqueeze(v, -1) for v in operands]
     first, *rest = graph.call(name, grown, [[*shape, 1], *results[1:]], **of)
     return (graph.ops.squeeze(first, -1), *rest)
 

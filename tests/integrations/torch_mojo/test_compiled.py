@@ -1,6 +1,7 @@
 """Gradients in graphs of torch-mojo-backend. Compiling takes minutes: nightly profile."""
 
 import os
+from functools import cache
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -54,6 +55,7 @@ def no_compiler(monkeypatch):
         types = [([*map(int, t.shape)], max_dtype_to_torch(t.dtype)) for t in graph.output_types]
         return SimpleNamespace(execute=lambda *_: [torch.zeros(s, dtype=d) for s, d in types])
 
+    @cache  # loading the sources compiles them
     def objects():
         library = KernelLibrary()
         library.load_paths(compiler.paths_to_mojo_kernels)
