@@ -106,9 +106,9 @@ def _aten(name: str) -> Any:
 def _install_device() -> None:
     """Register the backward passes of which the device has no kernel, on the CPU."""
     import torch
-    from torch_mojo_backend.mojo_device.mojo_device_aten_ops import _aten_ops_registry
+    from torch_mojo_backend.mojo_device import mojo_device_aten_ops
 
-    theirs = dict(_aten_ops_registry)
+    theirs = dict(getattr(mojo_device_aten_ops, "_aten_ops_registry", ()))
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     library = torch.library.Library("aten", "IMPL")
     _undo.append(library._destroy)
