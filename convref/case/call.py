@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -108,7 +109,8 @@ class Call:
         if wrong or len({spec.device for spec in specs}) != 1:
             mixed = sorted({f"{spec.dtype} on {spec.device}" for spec in specs})
             raise invalid(where, f"specs have {', '.join(mixed)}, need one dtype and one device")
-        return [replace(spec, dtype=code) for spec, code in zip(specs, own)]
+        typed = zip(specs, own)
+        return [s if s.dtype == code else replace(s, dtype=code) for s, code in typed]
 
     def _mask(self, where: str) -> tuple[bool, ...]:
         count = len(self.signature.results)
@@ -133,6 +135,9 @@ class Call:
     def _spec(self, role: str, spec: Spec) -> Spec:
         if not self.is_present(role):
             return Spec(spec.dtype, device=spec.device)
+        dtypes.code_of(dtypes.numpy_dtype(spec.dtype))
+        if not (spec.order or spec.step or spec.expand or spec.offset):
+            return spec
         letters = axis_letters(self.problem, role)
         where = self.where
         if spec.order and sorted(spec.order) != sorted(letters):
@@ -145,7 +150,6 @@ class Call:
         if spec.offset < 0 or any(k in (0, 1) for _, k in spec.step):
             what = f"view of {role} needs steps other than 0 and 1, and offset >= 0"
             raise invalid(where, what)
-        dtypes.code_of(dtypes.numpy_dtype(spec.dtype))
         return replace(
             spec,
             order="" if spec.order == letters else spec.order,
@@ -329,12 +333,16 @@ class Case:
         if len(set(self.around)) != len(self.around):
             raise invalid(where, f"around has {','.join(self.around)}, needs each name once")
 
-    def __str__(self) -> str:
+    @cached_property
+    def _line(self) -> str:
         fill = self.fill if self.fill != "int" else None
         seed = str(self.seed) if self.seed else None
         return self.call.line(
             ("fill", fill), ("seed", seed), ("around", ",".join(self.around) or None)
         )
+
+    def __str__(self) -> str:
+        return self._line
 
     def __repr__(self) -> str:
         return f"parse({str(self)!r})"

@@ -16,7 +16,6 @@ from ..errors import ConvrefError, invalid, needs_one, shorten
 from ..ops import FAMILY, SIGNATURE, SPATIAL, Problem, mask_names, passes
 from .call import Call, Case
 from .spec import Spec, axis_letters, channels_last
-from .text import defaults
 
 MAX_LINE = 2000  # characters; a longer line is refused before it is read
 
@@ -77,7 +76,7 @@ class _Reader:
 
     def shape(self, text: str, family: type[Problem]) -> dict[str, Any]:
         head, *parts = text.split("_")
-        optional = defaults(family)
+        optional = family.defaults()
         letters = "".join(
             f"(?:{letter}([0-9]+)){'?' if name in optional else ''}"
             for letter, name in family.HEAD.items()
@@ -170,7 +169,7 @@ _CALL_KEYS = ("dt", "math", "mem", "dev", "tan", "mask", "fill", "seed", "around
 
 def _form(family: type[Problem]) -> str:
     """Return the form of the head of a line: nNcC, or nNcCkK[gG]."""
-    optional = defaults(family)
+    optional = family.defaults()
     return "".join(
         f"[{letter}{letter.upper()}]" if name in optional else letter + letter.upper()
         for letter, name in family.HEAD.items()

@@ -1,7 +1,6 @@
 """The line written: fields of problems and memory orders as text."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
 from typing import Any
 
 from ..ops import SPATIAL, Field, Problem
@@ -37,7 +36,7 @@ def _float_text(value: float) -> str:
 
 def shape_text(problem: Problem) -> str:
     """Return the sizes of a problem: n1c2_i5_f3."""
-    known = defaults(type(problem))
+    known = problem.defaults()
     numbers = {letter: getattr(problem, name) for letter, name in problem.HEAD.items()}
     head = "".join(
         f"{letter}{number}"
@@ -52,14 +51,9 @@ def shape_text(problem: Problem) -> str:
     return "_".join((head, *parts))
 
 
-def defaults(family: type[Problem]) -> dict[str, Any]:
-    """Return the fields of a problem class that may be left out, with their defaults."""
-    return {f.name: f.default for f in fields(family) if f.default is not MISSING}
-
-
 def _is_default(problem: Problem, field: Field) -> bool:
     """Return whether a field has its default, on every axis where it has one per axis."""
-    default, value = defaults(type(problem)).get(field.name), getattr(problem, field.name)
+    default, value = problem.defaults().get(field.name), getattr(problem, field.name)
     return set(value) == set(default) if isinstance(default, tuple) else value == default
 
 

@@ -6,6 +6,7 @@ runs, so crashes and hangs are shrunk too.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from typing import Any
 
 from ..case import SPATIAL, Case, Spec
@@ -108,8 +109,9 @@ def _smaller(value: int, least: int) -> Iterator[int]:
 
 def candidates(case: Case) -> Iterator[Case]:
     """Yield smaller neighbours of a case, the boldest steps first; all are valid."""
+    most = weight(case)
     for neighbour in _neighbours(case):
-        if neighbour is not None and weight(neighbour) < weight(case):
+        if neighbour is not None and weight(neighbour) < most:
             yield neighbour
 
 
@@ -286,16 +288,25 @@ def _call_steps(case: Case) -> Iterator[Case | None]:
 
 
 def reproducible(case: Case, fails: Fails) -> Case | None:
-    """Return a case that fails in a new process: the case itself, or after another call.
+    """Return a case that fails in a new process: alone, as it is, or after another call.
 
     Return None if it does not: it depends on more of what was called before.
     """
     more = [(name, *case.around) for name in EARLIER if name not in case.around]
-    for around in (case.around, *more):
+    for around in dict.fromkeys(((), case.around, *more)):
         other = replace(case, around=around)
         if fails([other])[0] is not False:
             return other
     return None
+
+
+def _unseen(case: Case, seen: set[str]) -> Iterator[Case]:
+    """Yield the smaller neighbours whose lines are not in `seen`, and put them there."""
+    for neighbour in candidates(case):
+        line = str(neighbour)
+        if line not in seen:
+            seen.add(line)
+            yield neighbour
 
 
 def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -> Shrunk:
@@ -314,15 +325,12 @@ def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -
     seen = {str(case)}
     while moved and trials < max_trials:
         moved = False
-        queue = [c for c in candidates(case) if str(c) not in seen]
-        for start in range(0, len(queue), batch):
-            group = queue[start : start + batch]
+        neighbours = _unseen(case, seen)
+        while not moved and (group := list(islice(neighbours, batch))):
             trials += len(group)
-            seen.update(map(str, group))
             failing = [c for c, bad in zip(group, fails(group)) if bad]
             if failing:
                 case, moved = failing[0], True
-                break
     needs, independent, tried = _knock_out(case, fails)
     return Shrunk(case, needs, independent, trials + tried)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import MISSING, dataclass, fields
+from functools import cache, cached_property
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -209,6 +209,13 @@ class Problem:
         return value
 
     @classmethod
+    @cache
+    def defaults(cls) -> dict[str, Any]:
+        """Return the fields that may be left out, with their defaults."""
+        return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+
+    @classmethod
+    @cache
     def line_fields(cls) -> dict[str, Field]:
         """Return all fields by their key or letter in the line."""
         head = {letter: Field(name, "integer") for letter, name in cls.HEAD.items()}

@@ -108,6 +108,8 @@ def integers(where: str, name: str, value: Any, rank: int) -> Sizes:
         return (integer(where, name, value),) * rank
     if len(given) == 1:
         given *= rank
+    if len(given) == rank and all(type(v) is int and -MAX_SIZE <= v <= MAX_SIZE for v in given):
+        return tuple(given)
     if len(given) != rank:
         needs = f"1 or {rank} (one per spatial axis)" if rank > 1 else "1"
         raise invalid(where, f"{name} has {len(given)} entries, needs {needs}")
