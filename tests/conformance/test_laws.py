@@ -15,7 +15,7 @@ from convref.conformance.generate import Axes
 from convref.conformance.laws import LAWS, examine_laws
 from convref.conformance.strategies import cases
 from convref.dispatch import load
-from convref.knownbugs import shipped
+from convref.knownbugs import of
 from convref_faults import CONV as FAULTS
 
 
@@ -59,7 +59,7 @@ def findings(backend, cases, laws=tuple(LAWS), known=()):
 def test_correct_backends_satisfy_the_laws(law, name, count):
     if "torch" in name:
         pytest.importorskip("torch", reason="torch is not installed")
-    held, _, failed = findings(load(name), small(count), [law], shipped())
+    held, _, failed = findings(load(name), small(count), [law], of(name))
     assert failed == []
     assert held[law] >= 5
 
