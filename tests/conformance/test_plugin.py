@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -41,6 +42,8 @@ mine, wrong, dies = Mine(), Wrong(), Dies()
 def adopter(tmp_path):
     """Return a function that runs the suite in a folder with a backend and some files."""
     (tmp_path / "theirs.py").write_text(BACKEND)
+    kept = "HYPOTHESIS_STORAGE_DIRECTORY"
+    environment = {"PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", kept: os.environ[kept]}
 
     def run(backend, *options, **files):
         for name, text in files.items():
@@ -54,9 +57,8 @@ def adopter(tmp_path):
             command.append(f"--convref-backend=theirs:{backend}")
         command += ["--pyargs", "convref.conformance.suite"]
         return subprocess.run(
-            command, cwd=tmp_path, env={"PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-            capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
 
     return run
 
