@@ -70,7 +70,7 @@ def run(programs):
         input=json.dumps(programs),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     names = {"nan": np.nan, "inf": np.inf}
@@ -166,16 +166,15 @@ def check_values(lines, writer):
             assert any(text.startswith(start) for text in printed.splitlines()), printed
 
 
-def test_torch_snippets_give_the_values_of_the_oracle():
-    pytest.importorskip("torch", reason="torch is not installed")
-    check_values(LINES + TORCH_ONLY, exports.to_torch)
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_snippets_give_the_values_of_the_oracle(name):
+    """Of large operands, those of the case are compared: nothing is drawn anew.
 
-
-@pytest.mark.parametrize("writer", [exports.to_torch, exports.to_jax])
-def test_large_operands_equal_those_of_the_case(writer):
-    """Bit for bit, so that what fails in court fails in the snippet: nothing is drawn anew."""
-    if importlib.util.find_spec(writer.__name__.removeprefix("to_")) is None:
-        pytest.skip(f"needs {writer.__name__.removeprefix('to_')}")
+    Bit for bit, so that what fails in court fails in the snippet. One process runs all programs.
+    """
+    pytest.importorskip(name, reason=f"{name} is not installed")
+    writer = getattr(exports, f"to_{name}")
+    check_values(LINES + TORCH_ONLY if name == "torch" else JAX, writer)
     for case in map(parse, LARGE):
         program = writer(case)
         _, values, _, _ = answers(writer)[program]
@@ -199,12 +198,6 @@ def test_jvp_snippets_run_forward_mode():
     pytest.importorskip("torch", reason="needs torch")
     with pytest.raises(RuntimeError, match="single memory location"):
         exec(program, {})
-
-
-def test_jax_snippets_give_the_values_of_the_oracle():
-    if importlib.util.find_spec("jax") is None:
-        pytest.skip("jax is not installed")
-    check_values(JAX, exports.to_jax)
 
 
 @pytest.mark.parametrize("line", LINES + TORCH_ONLY)
