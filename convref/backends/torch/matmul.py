@@ -75,4 +75,7 @@ def run(call: Call, rules: bool, *tensors: Tensor | None) -> Results:
         roles = "xkvb" if "b" in given or "db" in call.wanted else "xkv"
         shapes = call.problem.shape
         primals = {r: given[r] if r in given else given["x"].new_zeros(shapes(r)) for r in roles}
-    return derive(call, forward, *tensors, primals=primals)
+    found = derive(call, forward, *tensors, primals=primals)
+    if call.op in ("matmul", "sdpa"):
+        return found
+    return tuple(None if r is None else r.clone() for r in found)  # some are views of operands
