@@ -149,7 +149,7 @@ PROGRAMS = {
             F.layer_norm(x * 2 + 1, x.shape[-1:], w, b),
             F.group_norm(x, 2),
             F.instance_norm(x),
-            F.rms_norm(x, x.shape[-1:]),
+            F.rms_norm(x, x.shape[-1:], eps=1e-6),
             F.normalize(x, dim=1),
         ),
         IMAGE,
