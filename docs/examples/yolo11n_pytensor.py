@@ -3,12 +3,14 @@
     python docs/examples/yolo11n_pytensor.py --mode JAX --steps 30
 
 The images are rectangles on noise: the colour is the class. Each pass of the gradient, forward and
-backward, is judged on the operands that reach it in the compiled function. Then the network trains.
+backward, is judged on the operands that reach it in the compiled function. The outputs and all
+gradients are compared with those of the torch module. Then the network trains.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +21,7 @@ import pytensor.tensor as pt
 import torch
 from pytensor.graph.traversal import applys_between
 from torch import fx, nn
+from torch.nn import functional
 from yolo11n import YOLO11n
 
 from convref import dispatch
@@ -127,21 +130,21 @@ def examples(batch: int, size: int, dtype: str, seed: int = 0) -> tuple[Any, lis
     return images, maps
 
 
-def detection_loss(found: Sequence[Any], maps: Sequence[Any]) -> Any:
+def detection_loss(found: Sequence[Any], maps: Sequence[Any], library: Any = cp) -> Any:
     """Return the loss per image: of the labels in all cells, of the sides where a centre is."""
     terms = []
     for y, (labels, sides) in zip(found, maps, strict=True):
-        n, _, h, w = y.type.shape
-        logits, boxes = y[:, 4 * BINS :], y[:, : 4 * BINS].reshape((n, 4, BINS, h, w))
-        terms.append((cp.softplus(logits) - labels * logits).sum())
-        terms.append(-(sides * cp.log_softmax(boxes, 2)).sum())
+        logits, boxes = y[:, 4 * BINS :], y[:, : 4 * BINS].reshape(sides.shape)
+        terms.append((library.softplus(logits) - labels * logits).sum())
+        terms.append(-(sides * library.log_softmax(boxes, 2)).sum())
     return sum(terms) / np.float32(len(maps[0][0]))
 
 
-def judged(outputs: Sequence[Any], x: Any, image: Any, mode: str) -> int:
-    """Return how many passes of a graph are right; raise AssertionError where one is wrong."""
+def judged(outputs: Sequence[Any], x: Any, image: Any, mode: str) -> tuple[int, list[Any]]:
+    """Return how many passes of a graph are right, and the outputs; raise where one is wrong."""
     nodes = [n for n in applys_between([x], outputs) if isinstance(n.op, cp.ConvrefOp)]
-    variables = list(dict.fromkeys(v for n in nodes for v in (*n.inputs, *n.outputs)))
+    passes = (v for n in nodes for v in (*n.inputs, *n.outputs))
+    variables = list(dict.fromkeys((*outputs, *passes)))
     values = pytensor.function([x], variables, mode=mode)(image)
     named = dict(zip(variables, map(np.asarray, values), strict=True))
     for node in nodes:
@@ -157,7 +160,26 @@ def judged(outputs: Sequence[Any], x: Any, image: Any, mode: str) -> int:
         ]
         verdict = judge(call, operands, results, plan.backend.numerics(call))
         assert verdict, f"{op}: {verdict.reason}\n  {call}"
-    return len(nodes)
+    return len(nodes), [named[v] for v in outputs]
+
+
+def distance(
+    found: Sequence[Any], model: nn.Module, names: Sequence[str], images: Any, maps: Any
+) -> float:
+    """Return how far outputs, loss and gradients are from torch's, in distances of its float32.
+
+    The distance of each array is its largest difference from the results of torch in float64.
+    """
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        network = copy.deepcopy(model).to(dtype)
+        outputs = network(torch.from_numpy(images).to(dtype))
+        targets = [[torch.from_numpy(a).to(dtype) for a in pair] for pair in maps]
+        loss = detection_loss(outputs, targets, functional)
+        gradients = torch.autograd.grad(loss, [network.get_parameter(name) for name in names])
+        results.append([t.detach().double().numpy() for t in (*outputs, loss, *gradients)])
+    each = zip(found, *results, strict=True)
+    return max(float(np.abs(a - e).max() / np.abs(c - e).max()) for a, e, c in each)
 
 
 def main(argv: Sequence[str] | None = None) -> list[float]:
@@ -182,8 +204,11 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     weights = list(graph.weights.values())
     gradients = pytensor.grad(loss, weights)
     if not given.unjudged:
-        count = judged([*found, loss, *gradients], x, images, given.mode)
+        count, results = judged([*found, loss, *gradients], x, images, given.mode)
         print(f"{count} passes are within their bounds")
+        far = distance(results, model, list(graph.weights), images, maps)
+        print(f"outputs and gradients differ from torch's by {far:.1e} of its float32's error")
+        assert given.dtype != "float64" or far < 1
     rate = np.float32(given.rate)
     updates = [(w, w - rate * g) for w, g in zip(weights, gradients)]
     start = time.perf_counter()

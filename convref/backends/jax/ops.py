@@ -144,8 +144,8 @@ def _stages(call: Call) -> int:
 def run(call: Call, rules: bool, *operands: Any) -> tuple[Any, ...]:
     """Return the results by role; without `rules` by JAX's derivatives, ignoring saved results."""
     given = dict(zip(call.roles, operands))
-    if rules and call.op == "max_pool":
-        return _MAX_POOL[call.pass_](call, given)
+    if rules and (rule := _RULES.get((call.op, call.pass_))) is not None:
+        return rule(call, given)
     found = _LIBRARY.derive(lambda problem, **at: OPS[call.op](call, at), call, given)
     return call.results(lambda role: found[role])
 
@@ -198,11 +198,29 @@ def _max_pool_jvp(call: Call, given: Given) -> tuple[Any, Any]:
     return y, _picked(given["x_dot"], indices)
 
 
-_MAX_POOL: dict[str, Callable[[Call, Given], tuple[Any, ...]]] = {
-    "fprop": lambda call, given: _maxima(call, given["x"]),
-    "backward": lambda call, given: (_scattered(call, given["dy"], given["indices"]),),
-    "jvp": _max_pool_jvp,
-    "double_backward": lambda call, given: (_picked(given["ddx"], given["indices"]),),
+def _batch_norm_backward(call: Call, given: Given) -> tuple[Any, ...]:
+    """Return the gradients from the saved statistics: two sums, where JAX's own rules have six."""
+    problem: Any = call.problem
+    blocks, wide = problem.blocks, jnp.float64 if call.dtype == "f64" else jnp.float32
+    dy, x = (given[role].astype(wide).reshape(blocks.image) for role in ("dy", "x"))
+    mean, scale = (given[role].astype(wide).reshape(blocks.weight) for role in ("mean", "rstd"))
+    z = (x - mean) * scale
+    db, dw = (v.sum(blocks.statistics, keepdims=True) for v in (dy, dy * z))
+    if given.get("w") is not None:
+        scale = scale * given["w"].astype(wide).reshape(blocks.weight)
+    found = {"dx": (dy - (db + z * dw) / problem.count) * scale, "dw": dw, "db": db}
+    like = given["x"].dtype
+    return call.results(lambda role: found[role].reshape(problem.shape(role)).astype(like))
+
+
+_RULES: dict[tuple[str, str], Callable[[Call, Given], tuple[Any, ...]]] = {
+    ("max_pool", "fprop"): lambda call, given: _maxima(call, given["x"]),
+    ("max_pool", "backward"): lambda call, given: (
+        _scattered(call, given["dy"], given["indices"]),
+    ),
+    ("max_pool", "jvp"): _max_pool_jvp,
+    ("max_pool", "double_backward"): lambda call, given: (_picked(given["ddx"], given["indices"]),),
+    ("batch_norm", "backward"): _batch_norm_backward,
 }
 
 
