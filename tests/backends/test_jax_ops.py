@@ -69,6 +69,7 @@ RIGHT = (
     "resize.fprop:n1c2_i5_o10:mode=nearest:near=round_prefer_ceil",
     "group_norm.backward:n2c6g3_i4x4:weight=0:mask=110:fill=normal",
     "batch_norm.fprop:n4c3_i5:dt=bf16:mom=0.25:fill=normal",
+    "batch_norm.backward:n4c3_i5:weight=0:mask=101:dt=bf16:fill=normal",
     "batch_norm_eval.double_backward:n2c3_i4:mask=101:fill=normal",
     "layer_norm.jvp:n2c3_i4:bias=0:dt=f64:fill=normal",
 )
