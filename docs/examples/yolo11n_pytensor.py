@@ -86,7 +86,7 @@ class Graph(fx.Interpreter):
             return args[0].type.shape
         if target is torch.cat:
             return pt.concatenate(*args)
-        args = [np.float32(a) if isinstance(a, float) else a for a in args]
+        args = [np.array(a, args[0].dtype) if isinstance(a, float) else a for a in args]
         return super().call_function(target, tuple(args), kwargs)
 
     def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
