@@ -26,10 +26,6 @@ def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
     return numbers.FUNCTIONS[name](a, b).astype(a.dtype, copy=False)
 
 
-def _truncate(a: Array) -> Array:
-    return np.clip(np.nan_to_num(a.astype(np.float64)), -(2**31), 2**31 - 1).astype(np.int32)
-
-
 def _convert(to: str, kind: str, a: Array) -> Array:
     return a.astype(numbers.TYPES[to])
 
@@ -62,18 +58,76 @@ def _shorts(name: str, kind: str, *words: Array) -> Array:
     return numbers.rounded(numbers.FUNCTIONS[name](*given), kind).view(words[0].dtype)
 
 
-def _flush(a: Array) -> Array:
+def flush(a: Array) -> Array:
     return np.where(abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
 
 
-def _power(ftz: str | None, a: Array) -> Array:
-    found = np.exp2((_flush(a) if ftz else a).astype(np.float64)).astype(np.float32)
-    return _flush(found) if ftz else found
+_APPROXIMATED: dict[str, Callable[[Array], Array]] = {
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "rcp": lambda a: 1 / a,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda a: 1 / np.sqrt(a),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+}
 
 
-def _two(kind: str, upper: Array, lower: Array) -> Array:
-    high, low = (numbers.rounded(a, kind).astype(np.uint32) for a in (upper, lower))
-    return high << np.uint32(16) | low
+def _approximate(name: str, ftz: str | None, kind: str, a: Array) -> Array:
+    """Return a function rounded once; a GPU may be some ulp off."""
+    found = _APPROXIMATED[name]((flush(a) if ftz else a).astype(np.float64)).astype(a.dtype)
+    return flush(found) if ftz else found
+
+
+def _approximate_shorts(name: str, kind: str, a: Array) -> Array:
+    (half,) = _halves(kind, [a])
+    found = _APPROXIMATED[name](half.astype(np.float64)).astype(np.float32)
+    return numbers.rounded(found, kind).view(a.dtype)
+
+
+def _flushed(name: str, nan: str | None, *words: Array) -> Array:
+    function = getattr(np, f"{name}imum") if nan else numbers.FUNCTIONS[name]
+    return flush((numbers.fma if name == "fma" else function)(*map(flush, words)))
+
+
+def _sign(name: str, kind: str, a: Array) -> Array:
+    """Negate 16-bit numbers or take their absolute values, by their sign bits."""
+    halves, bit = a.view(np.uint16), np.uint16(0x8000)
+    return (halves ^ bit if name == "neg" else halves & ~bit).view(a.dtype)
+
+
+def _high64(kind: str, a: Array, b: Array) -> Array:
+    product = a.astype(object) * b.astype(object) >> 64
+    return product.astype(a.dtype)
+
+
+def _count(name: str, width: str, a: Array) -> Array:
+    """Return the number of ones, or of zeros before the first one."""
+    bits = np.unpackbits(a.view(np.uint8).reshape(len(a), -1)[:, ::-1], axis=1)
+    zeros = np.where(bits.any(1), bits.argmax(1), bits.shape[1])
+    return (bits.sum(1) if name == "popc" else zeros).astype(np.uint32)
+
+
+def _reverse(width: str, a: Array) -> Array:
+    bits = np.unpackbits(a.view(np.uint8).reshape(len(a), -1), axis=1, bitorder="little")
+    return np.packbits(bits, axis=1)[:, ::-1].copy().view(a.dtype)[:, 0]
+
+
+def _logic(a: Array, b: Array, c: Array, table: Array) -> Array:
+    """Return the bits that a table of eight gives for the bits of three operands."""
+    found = np.zeros_like(a)
+    for n in range(8):
+        term = (a if n & 4 else ~a) & (b if n & 2 else ~b) & (c if n & 1 else ~c)
+        found |= np.where(table >> np.uint32(n) & np.uint32(1), term, np.zeros_like(term))
+    return found
+
+
+def _insert(a: Array, b: Array, start: Array, length: Array) -> Array:
+    low, count = ((n & np.uint32(0xFF)).astype(np.uint64) for n in (start, length))
+    mask = ((np.uint64(1) << np.minimum(count, 32)) - np.uint64(1)) << np.minimum(low, 63)
+    wide = (b & ~mask) | (a.astype(np.uint64) << np.minimum(low, 63) & mask)
+    return (wide & np.uint64(0xFFFFFFFF)).astype(np.uint32)
 
 
 # (opcodes, types of the operands, function); the types and the function take the pattern's groups.
@@ -92,26 +146,34 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"mul\.hi\.([su](?:16|32))", "{0} {0}", _high),
     (rf"mad\.lo\.({_INTEGER})", "{0} {0} {0}", lambda kind, a, b, c: a * b + c),
     (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*abc)),
-    (r"fma\.rn\.ftz\.f32", "f32 f32 f32", lambda *a: _flush(numbers.fma(*map(_flush, a)))),
-    (r"abs\.ftz\.f32", "f32", lambda a: abs(_flush(a))),
-    (r"ex2\.approx(\.ftz)?\.f32", "f32", _power),  # a GPU's may be 2 ulp off
+    (r"(ex2|lg2|rcp|sqrt|rsqrt|sin|cos|tanh)\.approx(\.ftz)?\.(f32|f64)", "{2}", _approximate),
+    (rf"(ex2|tanh)\.approx(?:\.ftz)?\.({_SHORT})", "b16", _approximate_shorts),
+    (rf"(ex2|tanh)\.approx(?:\.ftz)?\.({_SHORT})x2", "b32", _approximate_shorts),
+    (r"(add|sub|mul|min|max|fma)(?:\.rn)?\.ftz(\.NaN)?\.f32", "f32 f32 f32", _flushed),
+    (r"abs\.(f32|f64|s(?:16|32|64))", "{0}", lambda kind, a: abs(a)),
+    (r"abs\.ftz\.f32", "f32", lambda a: abs(flush(a))),
+    (r"neg\.ftz\.f32", "f32", lambda a: -flush(a)),
+    (rf"(abs|neg)\.({_SHORT})", "b16", _sign),
+    (rf"(abs|neg)\.({_SHORT})x2", "b32", _sign),
+    (rf"(min|max)(?:\.NaN)?\.({_SHORT})", "b16 b16", _shorts),
+    (rf"(min|max)(?:\.NaN)?\.({_SHORT})x2", "b32 b32", _shorts),
+    (r"copysign\.(f32|f64)", "{0} {0}", lambda kind, a, b: np.copysign(b, a)),
+    (r"mul\.hi\.([su]64)", "{0} {0}", _high64),
+    (r"(popc|clz)\.b(32|64)", "b{1}", _count),
+    (r"brev\.b(32|64)", "b{0}", _reverse),
+    (r"lop3\.b32", "b32 b32 b32 u32", _logic),
+    (r"bfi\.b32", "b32 b32 u32 u32", _insert),
+    (r"sqrt\.rn(?:\.ftz)?\.(f32|f64)", "{0}", lambda kind, a: np.sqrt(a)),
+    (r"div\.(?:rn|full)\.ftz\.f32", "f32 f32", lambda a, b: flush(flush(a) / flush(b))),
     (r"sh(l|r)\.([bus](?:16|32|64))", "{1} u32", numbers.shift),
     (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
     (r"setp\.(eq|ne|lt|le|gt|ge)\.([bsu](?:16|32|64))", "{1} {1}", numbers.compare),
     (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", numbers.compare),
     (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
-    (r"cvt\.rn\.(f32|f64)\.(f64|[su](?:32|64))", "{1}", _convert),
     (r"shf\.(l|r)\.wrap\.b32", "b32 b32 u32", _funnel),
     (r"div\.(?:rn|full)\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),  # full: 2 ulp
     (r"rcp\.rn\.(f32|f64)", "{0}", lambda kind, a: 1 / a),
-    (r"sqrt\.rn\.f32", "f32", np.sqrt),
     (r"prmt\.b32", "b32 b32 b32", numbers.permute),
-    (r"cvt\.rzi\.s32\.f32", "f32", _truncate),
-    (r"cvt\.rmi\.ftz\.f32\.f32", "f32", lambda a: np.floor(_flush(a))),
-    (r"cvt\.rna\.tf32\.f32", "b32", lambda a: (a + 0x1000) & np.uint32(0xFFFFE000)),
-    (rf"cvt\.f32\.({_SHORT})", "{0}", lambda kind, a: a.astype(np.float32)),
-    (rf"cvt\.rn\.({_SHORT})\.f32", "f32", lambda kind, a: numbers.rounded(a, kind)),
-    (rf"cvt\.rn\.({_SHORT})x2\.f32", "f32 f32", _two),
 )
 # Instructions whose result bits each depend on few operand bits: undefined bits are tracked by bit.
 BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
@@ -152,7 +214,9 @@ def _compute(
     (m.write if isinstance(to, str) else m.spread)(i, to, value, lanes, undefined)
 
 
-def _add(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool) -> None:
+def row(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool = False) -> None:
+    """Register an instruction: its opcodes, the types of its operands, and what it computes."""
+
     @operation(pattern)
     def run(m: Machine, i: Instruction, lanes: Array, *groups: str) -> None:
         to, *given = i.operands
@@ -164,7 +228,7 @@ def _add(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool) 
 
 
 for _row in (*ROWS, *BITWISE):
-    _add(*_row, _row in BITWISE)
+    row(*_row, _row in BITWISE)
 
 
 @operation(rf"setp\.({_RELATION})\.({_SHORT})x2")

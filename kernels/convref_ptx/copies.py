@@ -242,13 +242,13 @@ def box_of(
         for words, t in ((coordinates, "s32"), ((*offsets, ())[0], "u16"))
     )
     position = known.position(i.text, start, shifts)
-    size, span = known.allocation.array.itemsize, CHUNK << known.swizzle
+    size, span = known.itemsize, CHUNK << known.swizzle
     line = known.box[-1] * size
     wrong = line % CHUNK or (known.swizzle and line > span)
     refuse(wrong, i.text, f"a box {known.box} does not fit into lines of {span} bytes")
     inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
-    address += int.from_bytes(m.memory.pointer(known.allocation), "little")
+    address += int.from_bytes(m.memory.pointer(known.allocation), "little") + known.offset
     first = addresses(m, i, to, lane)
     refuse(first % 128, i.text, "an address is not a multiple of 128")
     spot = swizzled(first[0] + size * np.arange(len(address)), span)

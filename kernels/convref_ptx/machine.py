@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from . import arithmetic, matrices, numbers, operations  # noqa: F401
+from . import arithmetic, atomics, conversions, matrices, numbers, operations  # noqa: F401
 from .copies import Barrier, Box, Groups
 from .maps import TensorMap
-from .memory import Allocation, GlobalMemory, SharedMemory
+from .memory import Allocation, GlobalMemory, Raced, SharedMemory
 from .numbers import Array
 from .operations import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING, WARP
 from .program import Fault, Instruction, Program, refuse
@@ -41,20 +41,32 @@ def launch(
     named = {program.addresses[p.name]: a for p, a in zip(program.parameters, arguments)}
     maps = {address: a for address, a in named.items() if isinstance(a, TensorMap)}
     unique = dict.fromkeys(getattr(a, "allocation", a) for a in arguments)
-    elements = [known.allocation.array.itemsize for known in maps.values()]
+    elements = [known.itemsize for known in maps.values()]
     allocations = [a for a in unique if isinstance(a, Allocation)]
-    memory = GlobalMemory(allocations, min([program.grain("global"), *elements]))
-    values = [
-        a if isinstance(a, bytes) else bytes(128) if isinstance(a, TensorMap) else memory.pointer(a)
-        for a in arguments
-    ]
-    got, needs = [len(value) for value in values], [p.size for p in program.parameters]
-    refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
-    machine = Machine(program, memory, values, maps, seed, late, program.shared_bytes + shared)
-    order, step = machine.rng.permutation(prod(grid)), max(1, LANES // size)
-    for i in range(0, len(order), step):
-        machine.begin(order[i : i + step], (*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
-        machine.run()
+    grain, raced = min([program.grain("global"), *elements]), Raced()
+    room = program.shared_bytes + shared
+    while True:
+        memory = GlobalMemory(allocations, grain, raced)
+        values = [
+            a
+            if isinstance(a, bytes)
+            else bytes(128)
+            if isinstance(a, TensorMap)
+            else memory.pointer(a)
+            for a in arguments
+        ]
+        got, needs = [len(value) for value in values], [p.size for p in program.parameters]
+        refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
+        machine = Machine(program, memory, values, maps, seed, late, room)
+        try:
+            machine.launch((*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
+        except Fault as fault:
+            if memory.cause:
+                raise Fault(f"{memory.cause}; used by {fault}") from fault
+            raise
+        if not memory.raced or raced:
+            break
+        raced = memory.raced  # now with undefined values
     memory.write_back()
 
 
@@ -70,19 +82,26 @@ class Machine:
         self.code = [(operations.decoded(i.op), i) for i in program.code]
         self.fragments = matrices.fragments(program.code)
 
+    def launch(self, grid: Sequence[int], threads: Sequence[int]) -> None:
+        """Run all blocks, in random order, as many at a time as are one vector."""
+        order, step = self.rng.permutation(prod(grid)), max(1, LANES // prod(threads))
+        for i in range(0, len(order), step):
+            self.begin(order[i : i + step], grid, threads)
+            self.run()
+
     def begin(self, blocks: Array, grid: Sequence[int], threads: Sequence[int]) -> None:
-        size, program = prod(threads), self.program
+        size, program, self.grid = prod(threads), self.program, tuple(grid)
         self.count = len(blocks) * size
         self.all = np.arange(self.count)
         self.block = np.repeat(np.arange(len(blocks)), size)  # of each lane, among these blocks
         within = np.tile(np.arange(size), len(blocks))
         warps = -(-size // WARP)
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
-        self.memory.thread = np.repeat(blocks, size) * size + within
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         # Of waiting threads: the barrier, and the threads that it needs.
         self.at, self.need = np.zeros((2, self.count), np.int64)
         self.shared = SharedMemory(self.room, self.block, self.warp, program.grain("shared"))
+        self.memory.begin(np.repeat(blocks, size), self.shared)
         # Bits of registers, and masks of their undefined bits. No array is changed in place.
         every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
@@ -166,13 +185,27 @@ class Machine:
                 self._steps += 1
                 refuse(self._steps > MAX_STEPS, self.program.name, "does not end")
             if len(chosen):
-                function(self, i, chosen, *words)
+                try:
+                    function(self, i, chosen, *words)
+                except Fault as fault:
+                    raise self._located(fault, i, chosen) from fault.__cause__
             if diverges:
                 at = self.pc[lanes]
                 pc = int(at[0])
                 if not alone or (at != pc).any() or self.state[lanes].any():
                     return
         self.pc[lanes] = pc
+
+    def _located(self, fault: Fault, i: Instruction, lanes: Array) -> Fault:
+        """Return a fault of an instruction with its place in the source and its first thread."""
+        row, count = fault.row
+        lane = int(lanes[row]) if count == len(lanes) else int(lanes[0]) if len(lanes) == 1 else -1
+        words = [i.where] if i.where else []
+        if lane >= 0:
+            block = np.unravel_index(int(self.memory.block[lane]), self.grid[::-1])[::-1]
+            words.append(f"program {tuple(map(int, block))}")
+            words.append(f"warp {self.warp[lane] % self.shared.width}, lane {self.lane[lane]}")
+        return Fault(f"{fault} ({', '.join(words)})") if words else fault
 
     def _guarded(self, i: Instruction, lanes: Array) -> Array:
         """Return the lanes for which the predicate of an instruction holds."""

@@ -3,7 +3,7 @@
 After the PTX manual, "Tensors": tiled mode, im2col mode, swizzling modes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,13 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int = 0  # 0 none, 1, 2, 3 for spans of 32, 64, 128 bytes
     every: tuple[int, ...] = ()  # element strides of a box along each axis; empty for 1
+    # Of a tensor in an allocation of another type: bytes to its first element, and of an element.
+    offset: int = field(default=0, kw_only=True)
+    width: int = field(default=0, kw_only=True)
+
+    @property
+    def itemsize(self) -> int:
+        return self.width or self.allocation.array.itemsize
 
     def position(self, text: str, start: list[int], offsets: list[int]) -> list[Array]:
         """Return the position of each element of a copy along each axis."""

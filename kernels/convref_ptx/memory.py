@@ -1,5 +1,7 @@
 """Global and shared memory of a run; every access is checked."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +13,7 @@ from .program import CHUNK, refuse
 
 BASE = 1 << 32  # address of the first allocation
 GAP = 4096  # unmapped bytes between two allocations
-NO_THREAD, SEVERAL = -1, -2
+NONE, SEVERAL = -1, -2  # blocks
 IN_FLIGHT, UNWRITTEN = 1 << 30, 1 << 30 | 1  # times later than any clock
 
 
@@ -22,6 +24,16 @@ class Allocation:
     array: Array  # contiguous
     writable: bool = False
     offset: int = 0  # bytes from its first element to the pointer
+    skew: int = 0  # bytes by which the address of its first element misses a multiple of 4096
+    name: str = ""  # for messages
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An address in an allocation that several arguments share."""
+
+    allocation: Allocation
+    offset: int  # bytes from its first element
 
 
 class CheckedMemory:
@@ -38,31 +50,75 @@ class CheckedMemory:
         return place[:, None] // self.grain + np.arange(-(-size // self.grain))
 
 
+class Raced:
+    """Reads of cells, by the block, the warp of the block, and the clock of the warp."""
+
+    def __init__(self) -> None:
+        self._keys: set[tuple[int, int, int, int]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def add(self, cells: Array, blocks: Array, warps: Array, times: Array) -> None:
+        self._keys.update(zip(*(part.tolist() for part in (cells, blocks, warps, times))))
+
+    def has(self, cells: Array, blocks: Array, warps: Array, times: Array) -> Array:
+        """Return which of the reads (lane, cell) are among them."""
+        parts = (np.broadcast_to(part.reshape(len(cells), -1), cells.shape).ravel().tolist()
+                 for part in (cells, blocks, warps, times))  # fmt: skip
+        return np.array([key in self._keys for key in zip(*parts)], bool).reshape(cells.shape)
+
+
 class GlobalMemory(CheckedMemory):
     """The allocations of a launch, with gaps between them.
 
-    Blocks run in any order, so only one thread may write a cell, and no other one may read it.
+    Blocks run in any order. Of two accesses to a cell of which one writes, one must happen before
+    the other: by barriers if a block makes both, else by a release and an acquire. Accesses that
+    are both strong (atomic or volatile) do not race, and two threads may write the same value. A
+    read that races has an undefined value, which is a fault where it is used: often several warps
+    load an element, and only the one that stores it uses what it has loaded.
+
+    The last write of each cell is kept, and of its reads those of one block by warp (after
+    FastTrack, Flanagan and Freund, PLDI 2009). What blocks have acquired is kept by block.
     """
 
-    thread: Array  # of each lane, in the launch
+    block: Array  # of each lane, in the launch
+    shared: SharedMemory  # of the blocks that run; its clocks order the accesses of a block
 
-    def __init__(self, allocations: Iterable[Allocation], grain: int) -> None:
+    def __init__(self, allocations: Iterable[Allocation], grain: int, raced: Raced) -> None:
+        """Make memory; `raced` are the reads that raced with later writes in a run before."""
         sizes = np.array([allocation.array.nbytes for allocation in allocations], np.int64)
-        spans = -(-sizes // GAP) * GAP + GAP
+        spans = -(-sizes // GAP) * GAP + 2 * GAP
         super().__init__(int(spans.sum()) + GAP, grain)
-        self.starts = GAP + np.cumsum(spans) - spans
+        skews = np.array([allocation.skew for allocation in allocations], np.int64)
+        self.starts = GAP + np.cumsum(spans) - spans + skews
         self.allocations = dict(zip(allocations, self.starts.tolist()))
         # The last end is that of addresses before the first allocation.
         self.ends = np.append(self.starts + sizes, np.iinfo(np.int64).min)
         self.writable = np.array([*(allocation.writable for allocation in allocations), False])
-        self.writer, self.reader = np.full((2, len(self.bytes) // grain), NO_THREAD)
+        cells = len(self.bytes) // grain
+        self.writer, self.reader = np.full((2, cells), NONE, np.int32)  # blocks
+        self.warp, self.written = np.zeros(cells, np.int16), np.zeros(cells, np.int32)
+        self.strong = np.zeros(cells, bool)  # whether the last write was
+        self.read = np.zeros((0, cells), np.int32)  # times, by the warps of the reader
+        # By cell and by block: of blocks, the clocks of their warps.
+        self.raced_before, self.raced, self.cause = raced, Raced(), ""
+        self.released: dict[int, dict[int, Array]] = {}
+        self.acquired: dict[int, dict[int, Array]] = {}
         for allocation, start in self.allocations.items():
             patterns = np.ascontiguousarray(allocation.array).view(np.uint8).ravel()
             self.bytes[start : start + len(patterns)] = patterns
 
-    def pointer(self, value: Allocation | None) -> bytes:
-        """Return the pointer of an allocation as bytes; null for None."""
-        where = 0 if value is None else BASE + self.allocations[value] + value.offset
+    def begin(self, block: Array, shared: SharedMemory) -> None:
+        """Let other blocks run: the block of each lane, and their shared memory."""
+        self.block, self.shared = block, shared
+        if not len(self.read):
+            self.read = np.zeros((shared.width, self.read.shape[1]), np.int32)
+
+    def pointer(self, value: Allocation | Pointer | None) -> bytes:
+        """Return a pointer as bytes; null for None."""
+        known = getattr(value, "allocation", value)
+        where = 0 if value is None else BASE + self.allocations[known] + value.offset
         return where.to_bytes(8, "little")
 
     def write_back(self) -> None:
@@ -73,34 +129,134 @@ class GlobalMemory(CheckedMemory):
                     allocation.array.shape
                 )
 
-    def _places(self, text: str, address: Array, size: int) -> tuple[Array, Array]:
+    def places(self, text: str, address: Array, size: int) -> tuple[Array, Array]:
         """Return the offsets of accesses in `bytes`, and whether they may write there."""
         place = address.astype(np.int64) - BASE
         allocation = self.starts.searchsorted(place, "right") - 1
         refuse(place % size, text, f"an address is not a multiple of {size}")
-        refuse(place + size > self.ends[allocation], text, "outside of every allocation")
+        wrong = place + size > self.ends[allocation]
+        if wrong.any():
+            refuse(wrong, text, self._outside(int(place[wrong][0]), size))
         return place, self.writable[allocation]
 
-    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
-        """Return the bytes (access, size) at addresses; all of them are defined."""
-        place, writable = self._places(text, address, size)
-        if writable.any():
-            cells, who = self.cells(place, size), self.thread[lanes][:, None]
-            writer, reader = self.writer[cells], self.reader[cells]
-            refuse(_another(writer, who), text, "reads what another thread wrote")
-            self.reader[cells] = reader = np.where(_another(reader, who), SEVERAL, who)
-            self.reader[cells[self.reader[cells] != reader]] = SEVERAL
-        return self.lines(size)[place // size], None
+    def _outside(self, place: int, size: int) -> str:
+        """Return how far an access is from the nearest allocation."""
+        near = []
+        for allocation, start in self.allocations.items():
+            name, count = allocation.name or "an allocation", allocation.array.nbytes
+            far = place - start if place < start else max(0, place + size - start - count)
+            side = "before the first" if far < 0 else "past the last"
+            near.append((abs(far), f"{abs(far)} bytes {side} of {count} bytes of {name}"))
+        return f"outside of every allocation: {min(near)[1]}" if near else "no allocation"
 
-    def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
+    def load(
+        self, text: str, address: Array, size: int, lanes: Array, strong: bool = False
+    ) -> tuple[Array, Undefined]:
+        """Return the bytes (access, size) at addresses, and a mask of undefined ones."""
+        place, writable = self.places(text, address, size)
+        undefined = None
+        if writable.any():
+            undefined = self._read(text, self.cells(place, size), lanes, strong)
+            if undefined is not None:
+                undefined = np.repeat(undefined, size // undefined.shape[1], 1) * np.uint8(0xFF)
+        return self.lines(size)[place // size], undefined
+
+    def store(
+        self, text: str, address: Array, value: Array, lanes: Array, strong: bool = False
+    ) -> None:
         value = _bytes(value)
-        place, writable = self._places(text, address, size := value.shape[1])
+        place, writable = self.places(text, address, size := value.shape[1])
         refuse(~writable, text, "writes to an operand")
-        cells, who = self.cells(place, size), self.thread[lanes][:, None]
-        other, self.writer[cells] = _another(self.writer[cells], who), who
-        refuse(other | (self.writer[cells] != who), text, "two threads write to one address")
-        refuse(_another(self.reader[cells], who), text, "writes what another thread read")
-        self.lines(size)[place // size] = value
+        cells, lines, line = self.cells(place, size), self.lines(size), place // size
+        same = (lines[line] == value).reshape(*cells.shape, -1).all(-1)
+        self._write(text, cells, lanes, strong, same)
+        lines[line] = value
+        refuse((lines[line] != value).any(1), text, "race, two threads write to one address")
+
+    def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
+        """Record atomic updates; return the offsets in `bytes`."""
+        place, writable = self.places(text, address, size)
+        refuse(~writable, text, "writes to an operand")
+        self._write(text, self.cells(place, size), lanes, True)
+        return place
+
+    def _unseen(self, cells: Array, lanes: Array, strong: bool) -> Array:
+        """Return whether the last write of each cell races with an access of lanes to it."""
+        writer = self.writer[cells], self.warp[cells], self.written[cells]
+        return ~self._ordered(lanes, *writer) & ~(strong & self.strong[cells])
+
+    def _read(self, text: str, cells: Array, lanes: Array, strong: bool) -> Undefined:
+        """Record a read; return a mask of the cells that it races for, None for none."""
+        unseen, now = self._unseen(cells, lanes, strong), self.shared.now(lanes)
+        if unseen.any():
+            self.cause = self.cause or f"{text}: race, reads what another thread wrote"
+        if self.raced_before:
+            unseen |= self.raced_before.has(
+                cells, self.block[lanes], self.shared.column(lanes), now
+            )
+        if strong:
+            return unseen if unseen.any() else None
+        mine, warp, reader = (
+            self.block[lanes][:, None],
+            self.shared.column(lanes),
+            self.reader[cells],
+        )
+        several, other = reader == SEVERAL, (reader != mine) & (reader != SEVERAL)
+        for n in range(len(self.read)) if (other & (reader != NONE)).any() else ():
+            several |= other & ~self._ordered(lanes, reader, n, self.read[n][cells])
+        self.read[:, cells[other]] = 0
+        self.reader[cells] = new = np.where(several, SEVERAL, mine)
+        self.reader[cells[self.reader[cells] != new]] = SEVERAL  # several blocks in this vector
+        self.read[np.broadcast_to(warp, cells.shape), cells] = now
+        return unseen if unseen.any() else None
+
+    def _write(
+        self, text: str, cells: Array, lanes: Array, strong: bool, same: Any = False
+    ) -> None:
+        differs = np.broadcast_to(np.logical_not(same), cells.shape)
+        wrong = self._unseen(cells, lanes, strong) & differs
+        refuse(wrong.any(1), text, "race, writes what another thread wrote")
+        reader = self.reader[cells]
+        wrong = (reader == SEVERAL) & (not self.released) & differs
+        refuse(wrong.any(1), text, "race, writes what another block read")
+        for n, times in enumerate(self.read):
+            when = times[cells]
+            unseen = (when > 0) & (reader >= 0) & differs
+            if unseen.any() and (unseen := unseen & ~self._ordered(lanes, reader, n, when)).any():
+                self.cause = self.cause or f"{text}: race, writes what another thread read"
+                warps = n + np.zeros_like(reader)
+                self.raced.add(cells[unseen], reader[unseen], warps[unseen], when[unseen])
+        self.writer[cells], self.warp[cells] = self.block[lanes][:, None], self.shared.column(lanes)
+        self.written[cells], self.strong[cells] = self.shared.now(lanes), strong
+
+    def _ordered(self, lanes: Array, block: Array, warp: Any, time: Array) -> Array:
+        """Return whether accesses happened before those of some lanes (lane, cell)."""
+        mine = self.block[lanes][:, None]
+        view = self.shared.clock[self.shared.warp[lanes][:, None], warp]
+        found = (block == NONE) | (time == 0) | ((block == mine) & (view >= time))
+        if self.acquired and not found.all():
+            for own in np.unique(mine[~found.all(1)]):
+                for other, row in self.acquired.get(int(own), {}).items():
+                    found |= (mine == own) & (block == other) & (row[warp] >= time)
+        return found
+
+    def synchronize(self, cells: Array, lanes: Array, acquires: bool, releases: bool) -> None:
+        """Order what other blocks released at a cell before these lanes, one lane after another."""
+        for cell, lane in zip(cells.tolist(), lanes.tolist()):
+            block, warp = int(self.block[lane]), int(self.shared.warp[lane])
+            held = self.acquired.setdefault(block, {})
+            there = self.released.setdefault(cell, {})
+            if acquires:
+                _merge(held, there)
+            if releases:
+                _merge(there, held)
+                _merge(there, {block: self.shared.clock[warp].copy()})
+                self.shared.tick(np.array([warp]))
+
+
+def _merge(into: dict[int, Array], clocks: dict[int, Array]) -> None:
+    for block, row in clocks.items():
+        into[block] = np.maximum(into[block], row) if block in into else row
 
 
 class SharedMemory(CheckedMemory):
@@ -125,6 +281,7 @@ class SharedMemory(CheckedMemory):
         self.read = np.zeros((self.width, cells), np.int32)
         self.copies = 0  # of the copy engine, completed
         self.unfenced = np.zeros(cells, bool)  # written by threads without a proxy fence since
+        self.strong = np.zeros(cells, bool)  # whether the last write was atomic
 
     def tick(self, warps: Array) -> None:
         """Make the next accesses of these warps later than those that they have released."""
@@ -195,14 +352,22 @@ class SharedMemory(CheckedMemory):
         lines, line, cells = self.lines(size), place // size, self.cells(place, size)
         same = (lines[line] == value).reshape(*cells.shape, -1).all(-1)
         self.look(text, cells, lanes, True, same)
-        self.written[cells], self.writer[cells] = self.now(lanes), self.column(lanes)
-        self.unfenced[cells] = True
+        self._write(cells, lanes, False)
         lines[line] = value
-        refuse(lines[line] != value, text, "race, two threads write to one address")
+        refuse((lines[line] != value).any(1), text, "race, two threads write to one address")
 
+    def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
+        """Record atomic updates; return the offsets in `bytes`."""
+        place = self.places(text, address, size, lanes)
+        cells = self.cells(place, size)
+        unwritten = self.look(text, cells, lanes, True, self.strong[cells])
+        refuse(unwritten, text, "updates unwritten memory")
+        self._write(cells, lanes, True)
+        return place
 
-def _another(owner: Array, who: Array) -> Array:
-    return (owner != NO_THREAD) & (owner != who)
+    def _write(self, cells: Array, lanes: Array, strong: bool) -> None:
+        self.written[cells], self.writer[cells] = self.now(lanes), self.column(lanes)
+        self.unfenced[cells], self.strong[cells] = True, strong
 
 
 def _bytes(value: Array) -> Array:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import numbers
+from .memory import BASE
 from .numbers import Array
 from .program import PARAMETERS, Fault, Instruction, refuse
 
@@ -79,7 +80,10 @@ def _wait(m: Machine, i: Instruction, lanes: Array) -> None:
     m.state[lanes], m.at[lanes], m.need[lanes] = AT_BARRIER, which, count
 
 
-@operation(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|bar\.warp\.sync")
+@operation(
+    r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|bar\.warp\.sync|nanosleep\.u32|prefetch\S*"
+    r"|griddepcontrol\.\w+|discard\S*|(?:applypriority|createpolicy)\S*"
+)
 def _nothing(m: Machine, i: Instruction, lanes: Array) -> None:
     """Do nothing: threads of a warp run together, and registers are not limited."""
 
@@ -132,24 +136,46 @@ def vector(i: Instruction, operand: Any, count: str | None) -> Any:
     return words
 
 
-@operation(r"ld\.(global|shared)(?:::cta)?(?:\.nc)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
-def _load(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
-    to, operand = i.operands
-    words, memory = vector(i, to, count), m.memory if space == "global" else m.shared
-    size = len(words) * numbers.width(kind) // 8
-    found = memory.load(i.text, addresses(m, i, operand, lanes), size, lanes)
+_STRONG = r"\.volatile|\.(?:relaxed|acquire|release)\.(?:cta|gpu|sys)"
+_CACHE = r"(?:\.(?:ca|cg|cs|cv|lu|wb|wt))?(?:\.nc)?(?:\.L[12]::\w+)*"
+_WIDTHS = r"(?:\.v([248]))?\.([subf](?:8|16|32|64)|b128)"
+
+
+@operation(rf"ld(?:\.weak)?({_STRONG})?\.(global|shared)(?:::cta)?{_CACHE}{_WIDTHS}")
+def _load(
+    m: Machine, i: Instruction, lanes: Array,
+    strong: str | None, space: str, count: str, kind: str,
+) -> None:  # fmt: skip
+    to, operand = i.operands[:2]  # a third one is a cache policy
+    words, size = vector(i, to, count), int(count or 1) * numbers.width(kind) // 8
+    address = addresses(m, i, operand, lanes)
+    if space == "shared":
+        found = m.shared.load(i.text, address, size, lanes)
+    else:
+        found = m.memory.load(i.text, address, size, lanes, bool(strong))
+        if strong and "relaxed" not in strong:
+            cells = (address - BASE) // m.memory.grain
+            m.memory.synchronize(cells, lanes, True, False)
     _loaded(m, i, words, kind, lanes, found)
 
 
-@operation(r"st\.(global|shared)(?:::cta)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
-def _store(m: Machine, i: Instruction, lanes: Array, space: str, count: str, kind: str) -> None:
-    operand, from_ = i.operands
-    memory, width = m.memory if space == "global" else m.shared, numbers.width(kind)
+@operation(rf"st(?:\.weak)?({_STRONG})?\.(global|shared)(?:::cta)?{_CACHE}{_WIDTHS}")
+def _store(
+    m: Machine, i: Instruction, lanes: Array,
+    strong: str | None, space: str, count: str, kind: str,
+) -> None:  # fmt: skip
+    operand, from_ = i.operands[:2]
+    width, address = numbers.width(kind), addresses(m, i, operand, lanes)
     bits = [(word, m.program.registers.get(word, 0)) for word in vector(i, from_, count)]
     held = [
         m.read(i, word, f"b{max(n, width)}", lanes).astype(f"u{width // 8}") for word, n in bits
     ]
-    memory.store(i.text, addresses(m, i, operand, lanes), np.stack(held, -1), lanes)
+    if space == "shared":
+        m.shared.store(i.text, address, np.stack(held, -1), lanes)
+        return
+    if strong and "relaxed" not in strong:
+        m.memory.synchronize((address - BASE) // m.memory.grain, lanes, False, True)
+    m.memory.store(i.text, address, np.stack(held, -1), lanes, bool(strong))
 
 
 def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
@@ -159,13 +185,16 @@ def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
     return lanes.reshape(-1, WARP)
 
 
-@operation(r"shfl\.sync\.(bfly|idx)\.b32")
+@operation(r"shfl\.sync\.(bfly|idx|up|down)\.b32")
 def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
     to, a, b, *whole = i.operands
-    refuse(whole != [WARP - 1, -1], i.text, "only whole warps are supported")
+    refuse(whole != [0 if mode == "up" else WARP - 1, -1], i.text, "only whole warps are supported")
     warps, undefined = whole_warps(m, i, lanes), m.undefined_bits(a, lanes)
-    by = m.read(i, b, "s32", lanes).reshape(warps.shape) % WARP
-    lane = np.arange(WARP) ^ by if mode == "bfly" else by
-    source = (np.arange(0, len(lanes), WARP)[:, None] + lane).ravel()
-    moved = m.read(i, a, "b32", lanes, 1)[source]
-    m.write(i, to, moved, lanes, None if undefined is None else undefined[source])
+    by, own = m.read(i, b, "s32", lanes).reshape(warps.shape) % WARP, np.arange(WARP)
+    lane = {"bfly": own ^ by, "idx": by + 0 * own, "up": own - by, "down": own + by}[mode]
+    inside = (lane >= 0) & (lane < WARP)
+    source = (np.arange(0, len(lanes), WARP)[:, None] + np.where(inside, lane, own)).ravel()
+    moved, (name, _, predicate) = m.read(i, a, "b32", lanes, 1)[source], to.partition("|")
+    m.write(i, name, moved, lanes, None if undefined is None else undefined[source])
+    if predicate:
+        m.write(i, predicate, inside.ravel(), lanes)

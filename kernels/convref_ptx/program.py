@@ -18,11 +18,17 @@ PARAMETERS = 1 << 30  # address of the first parameter, within 32 bits
 class Fault(RuntimeError):
     """An error of a kernel, or an unsupported instruction; the text starts with the instruction."""
 
+    where = ""  # file and line of the kernel's source, if the PTX has them
+    row = (0, 0)  # first wrong access of how many
+
 
 def refuse(wrong: Any, text: str, why: str) -> None:
     """Raise a Fault if any element of `wrong` is true."""
     if wrong.any() if isinstance(wrong, np.ndarray) else wrong:
-        raise Fault(f"{text}: {why}")
+        fault = Fault(f"{text}: {why}")
+        if isinstance(wrong, np.ndarray):
+            fault.row = int(np.argwhere(wrong)[0][0]), len(wrong)
+        raise fault
 
 
 class Parameter(NamedTuple):
@@ -45,6 +51,7 @@ class Instruction(NamedTuple):
     predicate: str  # predicate register, empty for none
     negated: bool
     text: str
+    where: str = ""  # file and line of the source
 
 
 @dataclass(eq=False)
@@ -73,7 +80,8 @@ class Program:
 
         Writes are aligned to their size, so none covers only a part of such a cell.
         """
-        store = rf"st\.{space}(?:::cta)?(?:\.v(\d))?\.[subf](\d+)|(mbarrier)\..*{space}.*"
+        written = rf"(?:st|atom|red)\.(?:.*\.)?{space}(?:::cta)?(?:\.[a-z_]+)*"
+        store = rf"{written}(?:\.v(\d))?\.[subf]+(\d+)(?:x2)?|(mbarrier)\..*{space}.*"
         found = filter(None, (re.fullmatch(store, i.op) for i in self.code))
         sizes = [8 if m[3] else int(m[2]) // 8 * int(m[1] or 1) for m in found]
         copies = (i for i in self.code if space == "shared" and "async.ca." in i.op)
@@ -94,7 +102,10 @@ _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))
 @lru_cache(maxsize=64)
 def parse(text: str) -> Program:
     """Return the first entry of a PTX text; raise a Fault if a statement has an unknown form."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/|(?m:^\s*\.(?:loc|file)\b[^\n]*)", "", text, flags=re.DOTALL)
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE))
+    text = re.sub(r"^\s*\.file\b[^\n]*", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^\s*\.loc\s+(\d+)\s+(\d+)[^\n]*", r";.loc \1 \2;", text, flags=re.MULTILINE)
     found = _ENTRY.search(text)
     if found is None:
         raise Fault("no .visible .entry")
@@ -105,8 +116,13 @@ def parse(text: str) -> Program:
         program.max_threads = prod(int(n or 1) for n in bound.groups())
     for outside in _SHARED.finditer(text, 0, found.start()):
         _share(program, outside)
+    where = ""
     for statement in _statements(text[found.end() :]):
-        _add(program, statement)
+        if statement.startswith(".loc "):
+            _, file, line = statement.split()
+            where = f"{files.get(file, '?')}:{line}" if line != "0" else where
+        else:
+            _add(program, statement, where)
     return program
 
 
@@ -157,7 +173,7 @@ def _share(program: Program, match: re.Match[str]) -> None:
     program.shared_bytes = start + size
 
 
-def _add(program: Program, statement: str) -> None:
+def _add(program: Program, statement: str, where: str) -> None:
     if statement.endswith(":"):
         program.labels[statement[:-1]] = len(program.code)
     elif statement.startswith(".reg"):
@@ -172,17 +188,17 @@ def _add(program: Program, statement: str) -> None:
     elif statement.startswith("."):
         refuse(not statement.startswith(".pragma "), statement, "unknown directive")
     else:
-        program.code.append(_instruction(program, statement))
+        program.code.append(_instruction(program, statement, where))
 
 
-def _instruction(program: Program, text: str) -> Instruction:
+def _instruction(program: Program, text: str, where: str) -> Instruction:
     guard = _GUARD.match(text)
     rest = text[guard.end() :] if guard else text
     op, _, words = rest.partition(" ")
     operands = tuple(_operand(program, word) for word in _split(words))
     predicate = _operand(program, guard[2]) if guard else ""
     shown = text if len(text) < SHOWN else f"{text[:SHOWN]}..."
-    return Instruction(op, operands, predicate, bool(guard and guard[1]), shown)
+    return Instruction(op, operands, predicate, bool(guard and guard[1]), shown, where)
 
 
 def _split(words: str) -> list[str]:

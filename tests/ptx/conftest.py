@@ -8,10 +8,12 @@ import json
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from micro import run as run_interpreted
 
 from convref_ptx import Allocation, Im2colMap, TensorMap, launch, parse
 
@@ -103,6 +105,12 @@ ON_GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 def execute(request):
     """Return a function that runs PTX without asynchronous operations."""
     return executor(request)
+
+
+@pytest.fixture(name="run")
+def run_where_asked(execute):
+    """Return `micro.run` on the interpreter, and on a GPU where there is one."""
+    return partial(run_interpreted, execute=execute)
 
 
 @pytest.fixture(params=["early", "late", ON_GPU])

@@ -7,83 +7,16 @@ import operator
 import re
 import struct
 from fractions import Fraction
-from functools import partial
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from micro import COUNT, RNG, floats, kernel, patterns, run
 
 from convref_ptx import Allocation, Fault, launch, parse
 from convref_ptx.operations import _TABLE, decoded
-
-RNG = np.random.default_rng(0)
-LETTER = {16: "rs", 32: "r", 64: "rd"}
-SIZE = {1: 4, 16: 2, 32: 4, 64: 8}  # bytes of a result; a predicate is stored as a word
-COUNT = 96
-
-
-def kernel(body, inputs, out, shared=""):
-    """Return a kernel that loads input i into %x{i}, runs `body` and stores %y."""
-    names = {f"x{i}": f"%{LETTER[n]}{i}" for i, n in enumerate(inputs)}
-    names["y"] = "%p9" if out == 1 else f"%{LETTER[out]}9"
-    body = re.sub(r"\b(x\d|y)\b", lambda word: names.get(word[0], word[0]), body)
-    loads = "".join(
-        f"ld.param.b64 %a1, [f_{i}]; mad.lo.s64 %a2, %i1, {n // 8}, %a1;"
-        f"ld.global.b{n} %{LETTER[n]}{i}, [%a2];"
-        for i, n in enumerate(inputs)
-    )
-    store = f"st.global.b{out} [%a4], %{LETTER.get(out)}9;"
-    if out == 1:
-        store = "selp.b32 %r9, 1, 0, %p9; st.global.b32 [%a4], %r9;"
-    size = SIZE[out]
-    parameters = ", ".join(f".param .u64 .ptr .align 1 f_{i}" for i in range(len(inputs) + 1))
-    return f""".visible .entry f({parameters}) {{
-        .reg .pred %p<20>; .reg .b16 %rs<20>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .b64 %a<9>;
-        .reg .b64 %i<2>; {shared}
-        mov.u32 %r30, %tid.x; cvt.u64.u32 %i1, %r30;
-        {loads}
-        {body}
-        ld.param.b64 %a3, [f_{len(inputs)}]; mad.lo.s64 %a4, %i1, {size}, %a3;
-        {store} ret; }}"""
-
-
-def interpreted(text, grid, threads, arguments):
-    launch(parse(text), grid, threads, arguments)
-
-
-def run(body, inputs, out, execute=interpreted, **more):
-    """Return the patterns that `body` makes of arrays of patterns."""
-    widths = [a.dtype.itemsize * 8 for a in inputs]
-    result = np.zeros(COUNT, f"u{SIZE[out]}")
-    buffers = [*map(Allocation, inputs), Allocation(result, writable=True)]
-    execute(kernel(body, widths, out, **more), (1,), (COUNT,), buffers)
-    return result
-
-
-@pytest.fixture(name="run")
-def run_where_asked(execute):
-    """Return `run` on the interpreter, and on a GPU where there is one."""
-    return partial(run, execute=execute)
-
-
-def patterns(bits):
-    """Return edges and random patterns."""
-    edge = [0, 1, 2, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1, 31, 33]
-    drawn = [int(n) for n in RNG.integers(0, 1 << 32, 2 * COUNT, np.uint64)]
-    found = edge + [(a << 32 | b) & ((1 << bits) - 1) for a, b in pairwise(drawn)]
-    found = np.array(found[:COUNT], f"u{bits // 8}")
-    return RNG.permutation(found)
-
-
-def floats(bits):
-    """Return patterns of numbers, zeros, subnormals, infinities and NaN."""
-    kind = f"f{bits // 8}"
-    tiny, huge = np.finfo(kind).smallest_subnormal, np.finfo(kind).max
-    edge = [0.0, -0.0, 1.0, -1.5, tiny, -3 * tiny, huge, -huge, np.inf, -np.inf, np.nan]
-    drawn = RNG.standard_normal(COUNT) * 2.0 ** RNG.integers(-12, 12, COUNT)
-    return RNG.permutation(np.array([*edge, *drawn][:COUNT], kind)).view(f"u{bits // 8}")
 
 
 def number(pattern, kind):
@@ -936,14 +869,14 @@ def test_a_shuffle_needs_the_whole_warp():
 
 
 REFUSED = (
-    "add.ftz.f32 %r9, %r0, %r0;",
+    "add.rz.f32 %r9, %r0, %r0;",
     "add.sat.s32 %r9, %r0, %r0;",
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd0], 16, [%r0];",
     "setp.lt.and.s32 %p9, %r0, 1, %p1;",
     "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
     "ld.local.b32 %r9, [%rd0];",
-    "red.global.add.u32 [%a1], %r0;",
-    "shfl.sync.up.b32 %r9, %r0, 1, 0, -1;",
+    "red.global.nand.b32 [%a1], %r0;",
+    "shfl.sync.around.b32 %r9, %r0, 1, 0, -1;",
 )
 
 
@@ -993,47 +926,68 @@ def test_two_threads_may_not_write_one_place():
     text = """.visible .entry f(.param .u64 f_0) { .reg .b32 %r<9>; .reg .b64 %rd<9>;
     ld.param.b64 %rd1, [f_0]; mov.u32 %r1, %ctaid.x; st.global.b32 [%rd1], %r1; ret; }"""
     launch(parse(text), (1,), (1,), [Allocation(out, writable=True)])
-    with pytest.raises(Fault, match="two threads write"):
+    with pytest.raises(Fault, match=r"two threads write|another thread wrote"):
         launch(parse(text), (2,), (1,), [Allocation(out, writable=True)])
+    same = text.replace("[%rd1], %r1", "[%rd1], 7")
+    launch(parse(same), (2,), (1,), [Allocation(out, writable=True)])
+    assert out.tolist() == [7]
 
 
 # What thread 0 does in global memory, and what no other thread may do there.
 PAIRS = {
-    "a byte of a word": ("st.global.b32 [%rd1], %r1;", "st.global.b8 [%rd1+3], %r1;"),
-    "a word of four": ("st.global.v4.b32 [%rd1], {1, 2, 3, 4};", "st.global.b32 [%rd1+8], %r1;"),
-    "half of a word is read": ("st.global.b32 [%rd1], %r1;", "ld.global.b16 %rs1, [%rd1+2];"),
-    "a word around a byte is read": ("st.global.b8 [%rd1+5], %r1;", "ld.global.b32 %r2, [%rd1+4];"),
+    "a byte of a word": ("st.global.b32 [%rd1], -1;", "st.global.b8 [%rd1+3], 7;"),
+    "a word of four": ("st.global.v4.b32 [%rd1], {1, 2, 3, 4};", "st.global.b32 [%rd1+8], 7;"),
+    "half of a word is read": ("st.global.b32 [%rd1], 1;", "ld.global.u16 %r2, [%rd1+2];"),
+    "a word around a byte is read": ("st.global.b8 [%rd1+5], 7;", "ld.global.b32 %r2, [%rd1+4];"),
     "of what is read a byte is written": (
-        "ld.global.v2.b32 {%r2, %r3}, [%rd1];",
-        "st.global.b8 [%rd1+7], %r1;",
+        "ld.global.v2.b32 {%r3, %r2}, [%rd1];",
+        "st.global.b8 [%rd1+7], 7;",
     ),
 }
 
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("name", PAIRS)
-def test_every_byte_belongs_to_one_thread(name, order):
+def test_accesses_of_two_warps_race_by_the_byte(name, order):
     first, second = PAIRS[name][::order]
+    reader = {"ld" in first: 1, "ld" in second: 2}.get(True)
+    used = f"@%p{reader} st.global.b32 [%rd1+12], %r2;" if reader else ""
     text = f""".visible .entry f(.param .u64 f_0) {{ .reg .b32 %r<9>; .reg .b64 %rd<9>;
-    .reg .b16 %rs<9>; .reg .pred %p<9>; ld.param.b64 %rd1, [f_0]; mov.u32 %r1, %tid.x;
-    setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, OTHER; @%p1 {first} @%p2 {second} ret; }}"""
+    .reg .pred %p<9>; ld.param.b64 %rd1, [f_0]; mov.u32 %r1, %tid.x; mov.u32 %r2, 0;
+    setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, OTHER;
+    @%p1 {first} @%p2 {second} {used} ret; }}"""
 
     def execute(other):
         out = Allocation(np.zeros(16, np.uint8), writable=True)
         launch(parse(text.replace("OTHER", str(other))), (1,), (64,), [out])
 
     execute(0)
-    with pytest.raises(Fault, match=r"another thread|two threads"):
+    with pytest.raises(Fault, match=r"race, .*another thread"):
         execute(40)
 
 
-def test_write_to_memory_that_another_thread_read_is_a_fault():
-    body = f"""ld.param.b64 %a5, [f_1]; ld.global.b32 y, [%a5]; setp.eq.u32 %p1, %r30, {COUNT - 1};
-    @%p1 st.global.b32 [%a5], x0;"""
-    text = kernel(body, [32], 32)
-    found = Allocation(np.zeros(COUNT, np.uint32), writable=True)
-    with pytest.raises(Fault, match="writes what another thread read"):
-        launch(parse(text), (1,), (COUNT,), [Allocation(patterns(32)), found])
+READ_AND_WRITE = """.visible .entry f(.param .u64 f_0) { .reg .b32 %r<9>; .reg .b64 %rd<9>;
+    .reg .pred %p<9>; ld.param.b64 %rd1, [f_0]; mov.u32 %r1, %tid.x;
+    ld.global.b32 %r2, [%rd1]; add.s32 %r2, %r2, 1; BARRIER
+    setp.eq.u32 %p1, %r1, 0; @%p1 st.global.b32 [%rd1], %r2;
+    setp.eq.u32 %p2, %r1, READER; @%p2 st.global.b32 [%rd1+4], %r2; ret; }"""
+
+
+@pytest.mark.parametrize(
+    ("barrier", "reader", "races"), [("", 40, True), ("bar.sync 0;", 40, False), ("", 5, False)]
+)
+def test_value_of_a_racing_read_is_undefined_where_it_is_used(barrier, reader, races):
+    """Every warp reads the word that warp 0 writes; only the thread `reader` uses what it read."""
+    out = np.array([4, 0], np.uint32)
+    text = READ_AND_WRITE.replace("BARRIER", barrier).replace("READER", str(reader))
+    if races:
+        with pytest.raises(
+            Fault, match=r"writes what another thread read; used by @%p2 st\.global"
+        ):
+            launch(parse(text), (1,), (64,), [Allocation(out, writable=True)])
+        return
+    launch(parse(text), (1,), (64,), [Allocation(out, writable=True)])
+    assert out.tolist() == [5, 5]
 
 
 def test_arguments_and_threads_must_fit_the_entry():

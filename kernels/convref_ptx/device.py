@@ -1,0 +1,257 @@
+"""A device for Triton without a GPU: kernels launched on CPU tensors are compiled and interpreted.
+
+Triton's own interpreter executes a kernel's source. This executes the PTX that the compiler made of
+it, with all checks of `convref_ptx.launch`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from triton.backends import backends
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.runtime.driver import driver
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .cuda import SMS, on_cpu
+from .machine import launch
+from .program import Fault, parse
+from .tensors import Address, Descriptor, Operands
+
+WARP = 32
+FLOATS = {
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "fp32": torch.float32,
+    "fp64": torch.float64,
+}
+FLAGS = len(fields(TensorDescriptor)[4:])  # of a descriptor that is not a tensor map
+
+
+@contextlib.contextmanager
+def device(
+    arch: str = "sm_90",
+    *,
+    seed: int = 0,
+    late: bool = False,
+    findings: list[Finding] | None = None,
+    cuda: bool = True,
+) -> Iterator[Device]:
+    """Run Triton kernels that are launched on CPU tensors as PTX of an architecture.
+
+    Parameters
+    ----------
+    arch : "sm_80", "sm_90" or "sm_100".
+    seed : of the order in which warps and programs run.
+    late : whether asynchronous copies and products happen as late as their waits allow.
+    findings : a list that receives each finding; the launch ends there and the program goes on.
+        By default the first finding is raised.
+    cuda : whether what the program places on "cuda" stays on the CPU (`convref_ptx.cuda.on_cpu`).
+
+    Raises
+    ------
+    Fault
+        If a kernel does something undefined, or has an instruction that is not supported.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> with device("sm_90"):  # doctest: +SKIP
+    ...     their_function(torch.randn(64, 64, device="cuda"))
+    """
+    found = re.fullmatch(r"sm_(80|86|89|90|100|120)a?", arch)
+    if found is None:
+        raise ValueError(f"convref_ptx: arch is {arch!r}, needs sm_80, sm_90 or sm_100")
+    made = Device(int(found[1]), seed, late, findings)
+    before, nvidia = driver._active, backends["nvidia"]
+    backends["nvidia"] = replace(nvidia, compiler=Compiler)
+    driver.set_active(made)
+    try:
+        with on_cpu(made.arch) if cuda else contextlib.nullcontext():
+            yield made
+    finally:
+        driver._active, backends["nvidia"] = before, nvidia
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a launch did wrong: the kernel, its grid and arguments, and the text of the Fault."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    arguments: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel}[{self.grid}]({', '.join(self.arguments)}): {self.text}"
+
+
+class Compiler(CUDABackend):
+    """Triton's compiler for NVIDIA up to PTX, without ptxas."""
+
+    def __init__(self, target: GPUTarget) -> None:
+        super().__init__(target)
+        self.binary_ext = "ptx"
+
+    def add_stages(self, stages: dict[str, Any], options: Any, language: Any) -> None:
+        super().add_stages(stages, options, language)
+        del stages["cubin"]
+
+    def hash(self) -> str:
+        return f"convref_ptx-{self.target.arch}"
+
+
+class Utilities:
+    """The properties that Triton asks of a device, those of an H100, and how it loads a kernel."""
+
+    def get_device_properties(self, device: Any) -> dict[str, int]:
+        return {
+            "max_shared_mem": 232448,
+            "max_num_regs": 65536,
+            "multiprocessor_count": SMS,
+            "warpSize": WARP,
+            "sm_clock_rate": 1_980_000,
+            "mem_clock_rate": 2_619_000,
+            "mem_bus_width": 5120,
+        }
+
+    def load_binary(self, name: str, kernel: bytes, shared: int, device: Any) -> tuple[Any, ...]:
+        registers, spills, threads = 0, 0, 1024
+        return name, parse(kernel.decode()), registers, spills, threads
+
+
+class Launcher:
+    """Launches a compiled kernel, with the arguments of Triton's launcher."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        self.signature, self.metadata = source.signature, metadata
+
+    def __call__(
+        self, x: int, y: int, z: int, stream: Any, program: Any, packed: Any, hook_data: Any,
+        enter: Callable[[Any], None] | None, leave: Callable[[Any], None] | None, *values: Any,
+    ) -> None:  # fmt: skip
+        if not x * y * z:
+            return
+        made, metadata, operands = driver.active, self.metadata, Operands()
+        maps = list(metadata.tensordesc_meta or ())
+        given: list[Any] = []
+        for (name, kind), value in zip(self.signature.items(), values):
+            given += _parameters(str(name), kind, value, operands, maps)
+        for size in (metadata.global_scratch_size, metadata.profile_scratch_size):
+            scratch = torch.empty(size * x * y * z, dtype=torch.uint8) if size else None
+            given.append(operands.add(scratch, "scratch"))
+        if enter is not None:
+            enter(hook_data)
+        threads = WARP * metadata.num_warps
+        made.run(program, (x, y, z), threads, operands.arguments(given), metadata.shared, values)
+        if leave is not None:
+            leave(hook_data)
+
+
+def _parameters(name: str, kind: Any, value: Any, operands: Operands, maps: list[Any]) -> list[Any]:
+    """Return the parameters of the entry for an argument of the kernel, as Triton's launcher."""
+    if isinstance(kind, tuple):
+        parts = (_parameters(name, k, v, operands, maps) for k, v in zip(kind, value))
+        return [parameter for part in parts for parameter in part]
+    if kind == "constexpr":
+        return []
+    if kind.startswith("*"):
+        return [operands.add(value, name)]
+    if kind.startswith("tensordesc"):
+        start = operands.add(value.base, name)
+        geometry = [*_packed("i32", value.shape), *_packed("i64", value.strides)]
+        if maps:
+            return [_descriptor(value, maps.pop(0), start), *geometry]
+        flags = [value.padding == "nan", *(False for _ in range(FLAGS - 1))]
+        sizes = _packed("i64", [*value.shape, *value.strides])
+        return [start, *sizes, *_packed("i1", flags), *geometry]
+    return _packed(kind, [value])
+
+
+def _descriptor(value: Any, box: dict[str, Any], start: Address | None) -> Descriptor:
+    if value.padding != "zero" or box.get("fp4_padded") or start is None:
+        raise Fault(f"a tensor descriptor padded with {value.padding}: not supported")
+    shape, strides = tuple(value.shape), tuple(value.strides)
+    geometry = (shape, strides, tuple(box["block_size"]), box["swizzle"])
+    return Descriptor(start.address, box["elem_size"], geometry)
+
+
+def _packed(kind: str, values: Sequence[Any]) -> list[bytes]:
+    if kind in FLOATS:
+        exact = torch.tensor([[float(value)] for value in values], dtype=FLOATS[kind])
+        return [row.tobytes() for row in exact.view(torch.uint8).numpy()]
+    size = max(1, int(kind[1:]) // 8)
+    return [(int(value) % (1 << 8 * size)).to_bytes(size, "little") for value in values]
+
+
+@dataclass
+class Device:
+    """Triton's driver: what it asks of the active device, and the launches on it."""
+
+    arch: int
+    seed: int
+    late: bool
+    findings: list[Finding] | None = None
+    launches: int = 0
+    utils: Utilities = field(default_factory=Utilities)
+    launcher_cls: type[Launcher] = Launcher
+
+    def run(
+        self, program: Any, grid: tuple[int, ...], threads: int, arguments: list[Any], shared: int,
+        values: Sequence[Any],
+    ) -> None:  # fmt: skip
+        self.launches += 1
+        try:
+            launch(program, grid, (threads,), arguments, self.seed, self.late, shared)
+        except Fault as fault:
+            if self.findings is None:
+                raise
+            shown = tuple(map(_shown, values))
+            self.findings.append(Finding(program.name, grid, shown, str(fault)))
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.arch, WARP)
+
+    def get_current_device(self) -> str:
+        return f"PTX of sm_{self.arch}"  # kernels are compiled for each device
+
+    def set_current_device(self, device: Any) -> None:
+        """Accept any device: there is one."""
+
+    def get_current_stream(self, device: Any = None) -> int:
+        return 0
+
+    def get_device_capability(self, device: Any = None) -> tuple[int, int]:
+        return divmod(self.arch, 10)
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+    def get_benchmarker(self) -> Callable[..., list[float]]:
+        """Return a function that times nothing: an autotuner takes its first configuration."""
+        return lambda call, quantiles=(0.5,), **_: [0.0] * len(quantiles)
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        return torch.empty(0)
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        """Do nothing: no time is measured."""
+
+    def map_python_to_cpp_type(self, kind: str) -> str:
+        return kind
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{tuple(value.shape)}"
+    return repr(value) if isinstance(value, (int, float, str, np.generic)) else type(value).__name__
