@@ -385,7 +385,8 @@ def _add_plugins() -> None:
     """
     words = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
     for point in entry_points(group="convref.commands"):
-        text = f"Commands of {point.module.partition('.')[0]}; `convref {point.name}` lists them."
+        package = point.module.partition(".")[0]
+        text = f"Of {package}; `convref {point.name} --help` lists what it takes."
         app.command(point.name, context_settings=words, help=text)(_plugin(point))
 
 

@@ -1,0 +1,65 @@
+"""`convref sanitize MODULE:FUNCTION`: run a program and list what its kernels do wrong."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from convref.errors import invalid
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a function, or a script, with its Triton kernels as PTX; print the findings.
+
+    Return 1 if there is a finding, else 0.
+    """
+    parser = argparse.ArgumentParser(
+        prog="convref sanitize",
+        description="Run a program's Triton kernels on the CPU, as the PTX that a GPU would get.",
+    )
+    parser.add_argument("program", help="MODULE:FUNCTION, called without arguments, or FILE.py")
+    parser.add_argument("--arch", default="sm_90", help="sm_80, sm_90 (default) or sm_100")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of warps and programs")
+    parser.add_argument("--late", action="store_true", help="do asynchronous work late")
+    given = parser.parse_args(argv)
+    try:
+        from .device import Finding, device
+    except ImportError as error:
+        raise invalid("sanitize", f"needs torch and triton installed ({error})") from error
+
+    findings: list[Finding] = []
+    with device(given.arch, seed=given.seed, late=given.late, findings=findings) as made:
+        _run(given.program)
+    for n, several in enumerate(_by_cause(findings), 1):
+        print(f"{n}. {several[0]}")
+        if len(several) > 1:
+            print(f"   {len(several)} launches of {several[0].kernel}")
+    print(f"{made.launches} launches, {len(findings)} with a finding")
+    return bool(findings)
+
+
+def _run(program: str) -> Any:
+    sys.path.insert(0, str(Path.cwd()))
+    if program.endswith(".py"):
+        return runpy.run_path(program, run_name="__main__")
+    module, _, name = program.partition(":")
+    if not name:
+        raise invalid("sanitize", f"program is {program!r}, needs MODULE:FUNCTION or FILE.py")
+    return getattr(importlib.import_module(module), name)()
+
+
+def _by_cause(findings: list[Any]) -> list[list[Any]]:
+    """Return the findings of each kernel and instruction together."""
+    found: dict[tuple[str, str], list[Any]] = {}
+    for finding in findings:
+        instruction = finding.text.partition(":")[0]
+        found.setdefault((finding.kernel, instruction), []).append(finding)
+    return list(found.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

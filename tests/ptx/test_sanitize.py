@@ -1,0 +1,69 @@
+"""`convref sanitize` and `pytest --ptx` on programs that were written for a GPU."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+PROGRAM = '''
+import torch, triton, triton.language as tl
+
+@triton.jit
+def twice(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, i < n), i < n PAST)
+
+def main():
+    for n in (100, 130):
+        x = torch.ones(n, device="cuda")
+        out = torch.empty_like(x)
+        twice[(3,)](x, out, n, BLOCK=64)
+        print(out.sum().item())
+
+def test_twice():
+    assert torch.cuda.is_available()
+    x = torch.ones(100, device="cuda")
+    out = torch.empty_like(x)
+    twice[(2,)](x, out, 100, BLOCK=64)
+    assert out.sum().item() == 200
+'''
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """Return a function that runs a module with the program in a new process."""
+
+    def run(past, *words):
+        (tmp_path / "test_program.py").write_text(PROGRAM.replace("PAST", past), "utf-8")
+        command = [sys.executable, "-m", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_sanitize_prints_one_finding_for_all_launches_of_a_slip(ran):
+    found = ran("+ 1", "convref_ptx.cli", "test_program:main")
+    assert found.returncode == 1, found.stderr
+    first, second, last = found.stdout.splitlines()[-3:]
+    assert first.startswith("1. twice[(3, 1, 1)](float32(100,), float32(100,), 100, 64): ")
+    assert "4 bytes past the last of 400 bytes of out float32(100) (" in first
+    assert "test_program.py:7, program (1, 0, 0), warp 1, lane 4)" in first
+    assert second.strip() == "2 launches of twice"
+    assert last == "2 launches, 2 with a finding"
+
+
+def test_sanitize_of_a_correct_program(ran):
+    found = ran("", "convref_ptx.cli", "test_program:main", "--arch", "sm_80")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines() == ["200.0", "260.0", "2 launches, 0 with a finding"]
+
+
+def test_pytest_option(ran):
+    words = ("pytest", "-q", "-p", "convref_ptx.pytest_plugin", "-p", "no:cacheprovider")
+    assert "1 passed" in ran("", *words, "--ptx", "sm_90").stdout
+    wrong = ran("+ 1", *words, "--ptx", "sm_90").stdout
+    assert "past the last of 400 bytes of out" in wrong
+    assert "1 failed" in wrong
