@@ -2,7 +2,7 @@
 
 The threads of several blocks are one vector. Every access is checked (bounds, alignment, writes to
 operands, races in shared memory), warps run in random order between barriers, shared memory and
-results start as NaN, and an unknown instruction is an error.
+results start as NaN, and an unknown instruction is an error. `device.device` is for Triton kernels.
 
 >>> text = '''
 ... .visible .entry twice(.param .u64 twice_0) {

@@ -37,16 +37,24 @@ class Operands:
         self._spans: list[tuple[int, int, str]] = []
 
     def add(self, value: Any, name: str) -> Address | None:
-        """Return the pointer of a tensor, or of what has a `data_ptr`, None for a null pointer."""
+        """Return the pointer of a tensor, or of what has a `data_ptr`, None for a null pointer.
+
+        What is no tensor, such as a view with negative strides, names the tensor that it views
+        `base` or `_base`.
+        """
         if value is None:
             return None
-        start = int(value.data_ptr())
-        if isinstance(value, torch.Tensor) and value.numel():
-            last = sum(s * (n - 1) for n, s in zip(value.shape, value.stride()))
-            shape = ", ".join(map(str, value.shape))
-            kind = str(value.dtype).removeprefix("torch.")
+        owner = value
+        while not isinstance(owner, torch.Tensor | None):
+            owner = getattr(owner, "base", getattr(owner, "_base", None))
+        if owner is not None and owner.numel():
+            low = owner.data_ptr()
+            last = sum(s * (n - 1) for n, s in zip(owner.shape, owner.stride()))
+            shape = ", ".join(map(str, owner.shape))
+            kind = str(owner.dtype).removeprefix("torch.")
             described = f"{name} {kind}({shape})"
-            self._spans.append((start, start + value.element_size() * (1 + last), described))
+            self._spans.append((low, low + owner.element_size() * (1 + last), described))
+        start = int(value.data_ptr())
         return Address(start) if start else None
 
     def arguments(self, given: Sequence[Any]) -> list[Any]:

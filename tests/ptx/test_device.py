@@ -102,6 +102,22 @@ def test_a_slice_ends_where_it_ends_not_where_its_storage_does():
         add[(4,)](storage[:200], numbers(200), torch.empty(200), 200, 1, BLOCK)
 
 
+def test_view_that_is_no_tensor_is_bounded_by_its_base():
+    class Shifted:
+        def __init__(self, base):
+            self._base, self.dtype = base, base.dtype
+
+        def data_ptr(self):
+            return self._base.data_ptr() + 400
+
+    x, y, out = numbers(300), numbers(200), torch.empty(200)
+    with device("sm_90"):
+        add[(4,)](Shifted(x), y, out, 200, 0, BLOCK)
+        assert torch.equal(out, x[100:] + y)
+        with pytest.raises(Fault, match="past the last of 1200 bytes of x"):
+            add[(4,)](Shifted(x), numbers(201), torch.empty(201), 200, 1, BLOCK)
+
+
 def test_sum_by_atomic_additions_and_without():
     x, out = numbers(200), torch.zeros(1)
     with device("sm_90"):
