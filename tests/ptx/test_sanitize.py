@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-PROGRAM = '''
+PROGRAM = """
 import torch, triton, triton.language as tl
 
 @triton.jit
@@ -29,7 +29,7 @@ def test_twice():
     out = torch.empty_like(x)
     twice[(2,)](x, out, 100, BLOCK=64)
     assert out.sum().item() == 200
-'''
+"""
 
 
 @pytest.fixture
