@@ -143,7 +143,8 @@ def page(bugs: list[Bug]) -> str:
 HEAD = """
 # Bugs found
 
-The court found {real} bugs in released libraries: {tally}.
+The court found {real} bugs in released libraries: {tally};
+those of Keras were found by comparing its backends with one another.
 Each has a program without convref, which prints the *actual* result in place of the *expected* one.
 Where no report is linked, the library's issues and pull requests were searched in November 2026.
 `python tools/bugs.py --run torch` runs the programs of a library, and the nightly tests those of
@@ -152,8 +153,9 @@ NAME`; for libraries without a backend in convref, in the folder `docs/examples`
 [an adapter](examples.md#a-library-of-your-own) such as `tinygrad_backend:backend`. Identifiers are
 those of `convref/known_bugs.txt`; `convref check NAME --retest-known` reports which are fixed.
 
-All were seen on an x86-64 CPU with AVX-512 and AVX-512 BF16, without AMX. An entry that names an
-instruction set was not seen, or not tried, on CPUs without it.
+All were seen on an x86-64 CPU with AVX-512 and AVX-512 BF16, without AMX, and those of PyTorch,
+OpenVINO, TensorFlow and JAX again with the libraries capped to AVX2 (`ATEN_CPU_CAPABILITY=avx2
+ONEDNN_MAX_CPU_ISA=AVX2 XLA_FLAGS=--xla_cpu_max_isa=AVX2`), but for those that name AVX-512.
 """
 
 
