@@ -169,7 +169,7 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
     return table
 
 
-class _Built(st.SearchStrategy[T]):
+class Built(st.SearchStrategy[T]):
     """Draws a tape and builds from it; unlike with ``map``, failures show the built value."""
 
     def __init__(self, build: Callable[[Tape], T], size: int = TAPE, large: bool = False) -> None:
@@ -178,7 +178,11 @@ class _Built(st.SearchStrategy[T]):
         self.tapes = st.binary(min_size=size, max_size=size)
 
     def do_draw(self, data: Any) -> T:
-        return self.build(Tape(data.draw(self.tapes), self.large))
+        return self.of(data.draw(self.tapes))
+
+    def of(self, tape: bytes) -> T:
+        """Return what is built from a tape of `size` bytes."""
+        return self.build(Tape(tape, self.large))
 
 
 def _tape_for(table: Sequence[_Pass]) -> int:
@@ -220,7 +224,7 @@ def problems(op: str = "conv", **limits: Any) -> st.SearchStrategy[Problem]:
     >>> check()
     """
     allowed = Limits(**limits)
-    return _Built(lambda tape: _problem(tape, op, allowed), large=allowed.large)
+    return Built(lambda tape: _problem(tape, op, allowed), large=allowed.large)
 
 
 def calls(
@@ -261,7 +265,7 @@ def calls(
     dtypes = tuple(map(short, dtypes))
     table = _table(ops, passes, dtypes)
     options = _Options(table, dtypes, memory, tuple(maths), Limits(**limits))
-    return _Built(lambda tape: _call(tape, options), _tape_for(table), options.limits.large)
+    return Built(lambda tape: _call(tape, options), _tape_for(table), options.limits.large)
 
 
 def cases(
@@ -271,7 +275,7 @@ def cases(
     dtypes: Sequence[str] = DTYPES,
     fills: Sequence[str] = ("int", "int", "int", "normal", *FILLS),
     **options: Any,
-) -> st.SearchStrategy[Case]:
+) -> Built[Case]:
     """Return a strategy for cases: a call with fill and seed, all that an experiment needs.
 
     Parameters
@@ -300,7 +304,7 @@ def cases(
     """
     dtypes = tuple(map(short, dtypes))
     drawn = calls(ops, passes, dtypes=dtypes, **options)
-    assert isinstance(drawn, _Built)
+    assert isinstance(drawn, Built)
     _known_words("fill", fills, FILLS)
     for dtype in dtypes:
         if not any(available(fill, dtype) for fill in fills):
@@ -310,6 +314,7 @@ def cases(
         call = drawn.build(tape)
         possible = [fill for fill in fills if available(fill, call.dtype)] or ["int"]
         suitable = [fill for fill in possible if fill not in OPS[call.op].unsuitable_fills]
-        return Case(call, tape.choose(suitable or possible), tape.word(2))
+        fill = tape.choose if OPS[call.op].multiplies else tape.pick
+        return Case(call, fill(suitable or possible), tape.word(2))
 
-    return _Built(build, drawn.size, drawn.large)
+    return Built(build, drawn.size, drawn.large)

@@ -114,7 +114,6 @@ def main(
     sink = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
-    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", os.path.dirname(output_path))
     os.environ.update(environment)
     wal = WriteAhead(wal_path)
     try:

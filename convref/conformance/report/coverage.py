@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...case import FILLS, Case, Spec, axis_letters, channels_last
+from ...dtypes import CODES
 from ...ops import FAMILY, OPS, SIGNATURE, Problem, passes
 from ..generate import Axes, chunk_cases
 from ..operands import SPARSE
-from ..strategies import DTYPES
+from ..strategies import DTYPES, cases
 
 # The least number of each class; the last one has no end.
 SIZES = (0, 1, 2, 3, 8, 9, 16, 17, 32, 33, 64, 65, 129, 1_025, 65_536)
@@ -59,14 +60,14 @@ def drawn(op: str, examples: int, seed: int = 0) -> Coverage:
     """
     axes = Axes(seed, (op,), large=True)
     chunks = range(-(-examples // axes.size))
-    cases = [case for number in chunks for case in chunk_cases(axes, number)]
-    return coverage(op, cases[:examples])
+    found = [case for number in chunks for case in chunk_cases(axes, number)]
+    return coverage(op, found[:examples])
 
 
-def coverage(op: str, cases: Sequence[Case]) -> Coverage:
-    """Return which classes of the fields of `op` the cases have."""
+def coverage(op: str, given: Sequence[Case]) -> Coverage:
+    """Return which classes of the fields of `op` the given cases have."""
     rows = dict(_rows(op))
-    table = [[row.words.index(row.of(case)) for case in cases] for row in rows.values()]
+    table = [[row.words.index(row.of(case)) for case in given] for row in rows.values()]
     codes, counts = np.array(table), [len(row.words) for row in rows.values()]
     missed = tuple(
         f"{name} {word}"
@@ -75,7 +76,7 @@ def coverage(op: str, cases: Sequence[Case]) -> Coverage:
         if not count
     )
     sets = tuple(_met(codes, counts, size) for size in (1, 2, 3))
-    return Coverage(op, len(cases), missed, sets)
+    return Coverage(op, len(given), missed, sets)
 
 
 def _met(codes: Any, counts: Sequence[int], size: int) -> tuple[int, int]:
@@ -92,7 +93,7 @@ def _met(codes: Any, counts: Sequence[int], size: int) -> tuple[int, int]:
 def _rows(op: str) -> Iterator[tuple[str, Row]]:
     family, suited = FAMILY[op], OPS[op].unsuitable_fills
     yield "pass", Row(tuple(passes(op)), lambda case: case.call.pass_)
-    yield "dtype", Row(DTYPES, lambda case: case.call.dtype)
+    yield "dtype", Row(_types(op), lambda case: case.call.dtype)
     yield "fill", Row(tuple(f for f in FILLS if f not in suited), lambda case: case.fill)
     yield "memory", Row(MEMORIES, _memory)
     if any(SIGNATURE[op, pass_].maskable for pass_ in passes(op)):
@@ -109,6 +110,14 @@ def _rows(op: str) -> Iterator[tuple[str, Row]]:
         of_key = partial(_key, field.name, default[field.name])
         words = field.words or (field.draws if field.codec == "word" else ())
         yield field.name, Row(tuple(dict.fromkeys(words)) or ("default", "other"), of_key)
+
+
+def _types(op: str) -> tuple[str, ...]:
+    """Return the types that are drawn: of the default ones those that the op has, else its own."""
+    plain = cases([op])
+    problem = plain.of(bytes(plain.size)).call.problem
+    had = [c for c in CODES if any(problem.refuses(c, pass_) is None for pass_ in passes(op))]
+    return tuple(c for c in had if c in DTYPES) or tuple(had)
 
 
 def _words(bounds: Sequence[Any]) -> tuple[str, ...]:

@@ -1,19 +1,22 @@
 """How soon the court finds each fault: ``python -m convref_faults.campaign [NAME ...]``.
 
-A campaign is run in this process, on the examples that ``convref check`` draws. Time is counted in
-examples, so that a busy machine does not change the outcome: 40,000 are what 60 seconds give for
-convolutions on two processors that do nothing else.
+Campaigns run without worker processes, on the examples that ``convref check`` draws. Those that
+draw the same examples are one: every example is given to each fault that was not found yet. Time is
+counted in examples, so that a busy machine does not change the outcome: 40,000 are what 60 seconds
+give for convolutions on two processors that do nothing else.
 """
 
 import argparse
 import random
 import statistics
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
 
 from convref.case import Case, parse
+from convref.conformance.engine import available_jobs
 from convref.conformance.examine import HARMLESS, Finding, examine
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.shrink import reproducible, shrink, weight
@@ -27,13 +30,11 @@ from .base import Fault
 MINUTE = 40_000
 
 
-@dataclass(frozen=True)
-class Found:
-    """The first finding of a fault: its example's number, and the seconds until then."""
+class Found(NamedTuple):
+    """The first finding of a fault, and its example's number."""
 
     finding: Finding
     examples: int
-    seconds: float
 
 
 def axes(fault: Fault, seed: int) -> Axes:
@@ -43,39 +44,35 @@ def axes(fault: Fault, seed: int) -> Axes:
     return Axes(seed, ops=asked, dtypes=fault.dtypes, large=True)
 
 
-@cache
-def chunk(of: Axes, number: int) -> list[Case]:
-    return chunk_cases(of, number)
-
-
-def stream(fault: Fault, seed: int, examples: int) -> Iterator[tuple[int, Case]]:
-    """Yield the number and the case of each example that the fault touches."""
-    of = axes(fault, seed)
+def search(names: Sequence[str], seed: int, examples: int = MINUTE) -> dict[str, Found]:
+    """Return the first finding of each fault in a campaign of this seed; all have the same axes."""
+    missing, found = [FAULTS[name] for name in names], dict[str, Found]()
+    for fault in missing:
+        getattr(fault, "kept", {}).clear()
+    (of,) = {axes(fault, seed) for fault in missing}
     for number in range(-(-examples // of.size)):
-        for i, drawn in enumerate(chunk(of, number)):
-            if fault.reaches(drawn.call):
-                yield number * of.size + i, surrounded(drawn, i, fault)
+        for i, case in enumerate(chunk_cases(of, number)):
+            for fault in [fault for fault in missing if fault.reaches(case.call)]:
+                finding = _finding(fault, surrounded(case, i, fault), i)
+                if finding.verdict not in HARMLESS:
+                    found[fault.name] = Found(finding, number * of.size + i + 1)
+                    missing.remove(fault)
+        if not missing:
+            break
+    return found
 
 
-def first(fault: Fault, seed: int, examples: int = MINUTE) -> Found | None:
-    """Return the first finding of a campaign, None if there is none."""
-    began = time.monotonic()
-    getattr(fault, "kept", {}).clear()
-    for number, drawn in stream(fault, seed, examples):
-        case = drawn
-        if "pages" in case.around:
-            if getattr(fault, "ends_process", False):
-                line = str(case)
-                return Found(Finding(line, "crash"), number + 1, time.monotonic() - began)
-            case = replace(case, around=())  # a write would end this process
-        finding = examine(case, fault, repeat=number % REPEAT_EVERY == 0)
-        if finding.verdict not in HARMLESS:
-            return Found(finding, number + 1, time.monotonic() - began)
-    return None
+def _finding(fault: Fault, case: Case, index: int) -> Finding:
+    if "pages" in case.around:  # a write to a protected page would end this process
+        if getattr(fault, "ends_process", False):
+            return Finding(str(case), "crash")
+        case = replace(case, around=())
+    return examine(case, fault, repeat=index % REPEAT_EVERY == 0)
 
 
-def shrunk(fault: Fault, finding: Finding) -> Case:
+def shrunk(name: str, finding: Finding) -> Case:
     """Return the shrunk case of a finding."""
+    fault = FAULTS[name]
 
     def fails(cases: list[Case]) -> list[bool]:
         verdicts = []
@@ -93,21 +90,50 @@ def is_minimal(case: Case, fault: Fault) -> bool:
     return weight(case)[:-1] <= weight(parse(fault.minimal))[:-1]
 
 
-def report(fault: Fault, seeds: int, examples: int) -> bool:
-    """Print a row of the table; return whether every seed found the fault."""
-    found = [f for seed in range(seeds) if (f := first(fault, seed, examples))]
-    row = f"{fault.name:40} {len(found):2}/{seeds}"
-    if found:
-        count = statistics.median(f.examples for f in found)
-        seconds = statistics.median(f.seconds for f in found)
-        row += f" {count:9,.0f} {seconds:7.1f} s"
-        if getattr(fault, "ends_process", False):
-            row += f"  {found[0].finding.line}"
-        else:
-            case = shrunk(fault, random.Random(0).choice(found).finding)
-            row += f"  {case}{'' if is_minimal(case, fault) else '  NOT MINIMAL'}"
-    print(row, flush=True)
-    return len(found) == seeds
+def searches(
+    pool: Executor, names: Sequence[str], seeds: int, examples: int
+) -> dict[str, list[Found]]:
+    """Return what the campaigns of all seeds find, by name; `pool` runs them."""
+    together = defaultdict(list)
+    for name in names:
+        together[axes(FAULTS[name], 0)].append(name)
+    tasks = [
+        pool.submit(search, group, seed, examples)
+        for seed in range(seeds)
+        for group in together.values()
+    ]
+    found: dict[str, list[Found]] = {name: [] for name in names}
+    for task in tasks:
+        for name, one in task.result().items():
+            found[name].append(one)
+    return found
+
+
+def report(pool: Executor, found: dict[str, list[Found]], seeds: int) -> Iterator[str]:
+    """Yield a row for each fault, and one for all."""
+    ends = {name for name in found if getattr(FAULTS[name], "ends_process", False)}
+    chosen = {name: random.Random(0).choice(all_).finding for name, all_ in found.items() if all_}
+    tasks = {n: pool.submit(shrunk, n, finding) for n, finding in chosen.items() if n not in ends}
+    yield f"{'fault':40} found  examples: median, most; shrunk line"
+    larger = 0
+    for name, all_ in found.items():
+        row = f"{name:40} {len(all_):2}/{seeds}"
+        if all_:
+            counts = [one.examples for one in all_]
+            row += f" {statistics.median(counts):9,.0f} {max(counts):7,}  {chosen[name].line}"
+        if name in tasks:
+            case = tasks[name].result()
+            known = is_minimal(case, FAULTS[name])
+            larger += not known
+            row = row.replace(chosen[name].line, str(case)) + "  LARGER THAN KNOWN" * (not known)
+        yield row
+    every = [one.examples for all_ in found.values() for one in all_]
+    full = sum(len(all_) == seeds for all_ in found.values())
+    yield (
+        f"{full} of {len(found)} faults are found by every seed, {len(every)} of "
+        f"{len(found) * seeds} searches find their fault; median {statistics.median(every):,.0f} "
+        f"examples; {larger} of {len(tasks)} shrunk lines are larger than the smallest known"
+    )
 
 
 def main() -> None:
@@ -116,10 +142,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--examples", type=int, default=MINUTE)
+    parser.add_argument("--jobs", type=int, default=available_jobs())
     given = parser.parse_args()
-    print(f"{'fault':40} found  median examples, seconds to the first, its shrunk line")
-    every = [report(FAULTS[name], given.seeds, given.examples) for name in given.names or FAULTS]
-    print(f"{sum(every)} of {len(every)} faults are found by every seed")
+    with ProcessPoolExecutor(given.jobs) as pool:
+        found = searches(pool, given.names or list(FAULTS), given.seeds, given.examples)
+        for row in report(pool, found, given.seeds):
+            print(row, flush=True)
 
 
 if __name__ == "__main__":
