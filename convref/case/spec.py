@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..ops import Problem
+from ..ops import Problem, Sizes
 
 
 def axis_letters(problem: Problem, role: str) -> str:
@@ -49,3 +49,16 @@ class Spec:
     expand: str = ""
     offset: int = 0
     device: str = "cpu"
+
+    def strides(self, shape: Sizes, letters: str) -> Sizes:
+        """Return the strides, in elements, of an array of `shape` whose axes are `letters`.
+
+        >>> Spec(order="nwc", step=(("w", -2),)).strides((4, 3, 5), "ncw")
+        (30, 1, -6)
+        """
+        sizes, steps, found, dense = dict(zip(letters, shape)), dict(self.step), {}, 1
+        for axis in reversed(self.order or letters):
+            step = steps.get(axis, 1)
+            found[axis] = 0 if axis in self.expand else dense * step
+            dense *= 1 if axis in self.expand else max(sizes[axis], 1) * abs(step)
+        return tuple(found[axis] for axis in letters)

@@ -72,7 +72,7 @@ def lay_out(array: Array, spec: Spec, letters: str) -> Array:
     view = _view(sizes, order, spec, array.dtype)
     view = view.transpose([order.index(axis) for axis in letters])
     view[...] = array[slices]
-    strides = [0 if axis in spec.expand else stride for axis, stride in zip(letters, view.strides)]
+    strides = [stride * view.itemsize for stride in spec.strides(array.shape, letters)]
     return np.lib.stride_tricks.as_strided(view, array.shape, strides)
 
 

@@ -6,7 +6,8 @@ runs, so crashes and hangs are shrunk too.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import islice
+from itertools import chain, islice
+from math import isqrt, prod
 from typing import Any
 
 from ..case import SPATIAL, Case, Spec
@@ -17,6 +18,7 @@ from ..ops import ConvProblem, Problem
 Fails = Callable[[list[Case]], Sequence[bool | None]]
 EARLIER = ("data", "dtype", "batch", "memory")  # of `convref.case.AROUND`
 SIMPLE_FILLS = ("ones", "int", "normal")
+OTHER_SEEDS = 4  # with which a smaller case may fail, where the data of its own seed pass
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,11 @@ class Shrunk:
 def weight(case: Case) -> tuple[int, ...]:
     """Return how large a case is; shrinking makes it smaller in this order."""
     call, problem = case.call, case.call.problem
-    sizes = [getattr(problem, name) for name in problem.HEAD.values()]
-    sizes += [abs(size) for name in _per_axis_fields(problem) for size in getattr(problem, name)]
+    sizes = [abs(getattr(problem, name) - 1) for name in problem.HEAD.values()]
+    for name, least in _per_axis_fields(problem).items():
+        sizes += [abs(size - least) for size in getattr(problem, name)]
     sizes += [abs(edge) for pair in problem.padding for edge in pair]
-    flags = len(_unusual(problem)) + sum(call.mask) + len(call.carried)
+    flags = len(_unusual(problem)) + max(1, sum(call.mask)) + len(call.carried)
     views = 2 * (call.dtype != "f32") + 2 * len(case.around)
     for spec in call.specs:
         views += bool(spec.order) + 2 * len(spec.step) + 2 * len(spec.expand) + bool(spec.offset)
@@ -99,12 +102,13 @@ def _padded(problem: Problem, axis: int, side: int, size: int) -> tuple[Any, ...
 
 
 def _smaller(value: int, least: int) -> Iterator[int]:
-    """Yield smaller values, boldest first: the least, halfway, one less."""
-    seen = {value}
-    for candidate in (least, (value + least) // 2, value - 1 if value > least else value + 1):
-        if candidate not in seen:
-            seen.add(candidate)
-            yield candidate
+    """Yield smaller values, boldest first: the least, then steps that are halved, to one less."""
+    if value < least:
+        yield value + 1
+    step = value - least
+    while step > 0:
+        yield value - step
+        step //= 2
 
 
 def candidates(case: Case) -> Iterator[Case]:
@@ -136,13 +140,35 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
                 yield _changed(case, **{name: _with(values, axis, smaller)})
     if problem.padding:
         yield from _pad_steps(case)
+    elif "output" in dict(problem.SIZES):
+        yield from _ratio_steps(case)
     yield from _call_steps(case)
 
 
+def _ratio_steps(case: Case) -> Iterator[Case | None]:
+    """Yield steps that keep about the ratio of an input size and an output size."""
+    problem = case.call.problem
+    for axis, (size, made) in enumerate(zip(problem.input, problem.output)):
+        for fewer in _smaller(made, 1):
+            for smaller in {size * fewer // made, -(-size * fewer // made)}:
+                sizes = {"input": max(1, smaller), "output": fewer}
+                given = {name: _with(getattr(problem, name), axis, v) for name, v in sizes.items()}
+                yield _changed(case, **given)
+
+
 def _usual(case: Case, name: str) -> Case | None:
-    """Return the case with a key at its default, and added sizes at 0 where that requires it."""
-    default = {name: _unusual(case.call.problem)[name]}
-    return _changed(case, **default) or _changed(case, **default, **_added(case.call.problem))
+    """Return the case with a key at its default, and added sizes at 0 where that requires it.
+
+    With another axis `dim`, the sizes of the two axes are exchanged.
+    """
+    problem = case.call.problem
+    default = {name: _unusual(problem)[name]}
+    if name == "dim":
+        shape = [problem.n, problem.c, *problem.input]
+        old, new = problem.dim, default[name]
+        shape[old], shape[new] = shape[new], shape[old]
+        default |= {"n": shape[0], "c": shape[1], "input": tuple(shape[2:])}
+    return _changed(case, **default) or _changed(case, **default, **_added(problem))
 
 
 def _channel_steps(case: Case) -> Iterator[Case | None]:
@@ -164,11 +190,21 @@ def _channel_steps(case: Case) -> Iterator[Case | None]:
 
 
 def _conv_steps(case: Case, problem: ConvProblem) -> Iterator[Case | None]:
-    """Yield a convolution that is not transposed, a pointwise one, and equal sizes made smaller."""
+    """Yield a convolution that is not transposed, pointwise ones, and equal sizes made smaller.
+
+    One tap of many channels, or as many taps as channels, keep the length of a sum.
+    """
     mirrored = [(-hi, -lo) for lo, hi in problem.padding]  # one pads where the other crops
     yield _changed(case, transposed=False, output_padding=0, padding=mirrored)
     pointwise = {"filter": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0}
     yield _changed(case, **pointwise, input=problem.output)
+    plain = _called(case, specs=tuple(map(_plain, case.call.specs))) or case
+    yield _changed(plain, **pointwise, input=(prod(problem.output),))
+    terms = problem.c // problem.groups * prod(problem.filter)
+    side = isqrt(terms)
+    if problem.rank == 1 and side > 2:
+        sizes = {"c": -(-terms // side) * problem.groups, "filter": side, "input": side}
+        yield _changed(case, **{**pointwise, **sizes})
     yield from _equal_steps(case)
 
 
@@ -183,6 +219,8 @@ def _lower_ranks(case: Case) -> Iterator[Case | None]:
             for field in fields(problem)
             if isinstance(values := getattr(problem, field.name), tuple)
         }
+        if getattr(problem, "dim", 0) > axis + 2:
+            changed["dim"] = problem.dim - 1
         letters = SPATIAL[problem.rank]
         rest = letters[:axis] + letters[axis + 1 :]
         renamed = {letters[axis]: "", **dict(zip(rest, SPATIAL[problem.rank - 1]))}
@@ -275,6 +313,7 @@ def _call_steps(case: Case) -> Iterator[Case | None]:
             _plain(spec),
             replace(spec, offset=0),
             replace(spec, step=()),
+            *(replace(spec, step=(step,)) for step in spec.step),
             replace(spec, expand=""),
             replace(spec, order=""),
         ):
@@ -293,16 +332,18 @@ def reproducible(case: Case, fails: Fails) -> Case | None:
     Return None if it does not: it depends on more of what was called before.
     """
     more = [(name, *case.around) for name in EARLIER if name not in case.around]
-    for around in dict.fromkeys(((), case.around, *more)):
-        other = replace(case, around=around)
-        if fails([other])[0] is not False:
-            return other
+    arounds = dict.fromkeys(((), case.around, *more))
+    for seed in (case.seed, case.seed + 1):  # its parity decides on a larger or a smaller batch
+        for around in arounds:
+            other = replace(case, around=around, seed=seed)
+            if fails([other])[0] is not False:
+                return other
     return None
 
 
 def _unseen(case: Case, seen: set[str]) -> Iterator[Case]:
     """Yield the smaller neighbours whose lines are not in `seen`, and put them there."""
-    for neighbour in candidates(case):
+    for neighbour in chain(candidates(case), _with_other_data(case)):
         line = str(neighbour)
         if line not in seen:
             seen.add(line)
@@ -333,6 +374,14 @@ def shrink(case: Case, fails: Fails, *, batch: int = 8, max_trials: int = 600) -
                 case, moved = failing[0], True
     needs, independent, tried = _knock_out(case, fails)
     return Shrunk(case, needs, independent, trials + tried)
+
+
+def _with_other_data(case: Case) -> Iterator[Case]:
+    """Yield smaller neighbours with other seeds, if the failure depends on the data."""
+    for seed in range(1, OTHER_SEEDS + 1) if case.fill != "ones" else ():
+        for neighbour in candidates(case):
+            if weight(neighbour)[:-1] < weight(case)[:-1]:
+                yield replace(neighbour, seed=seed)
 
 
 def _knock_out(case: Case, fails: Fails) -> tuple[tuple[str, ...], tuple[str, ...], int]:

@@ -122,7 +122,7 @@ class Problem:
     PARTS: ClassVar[dict[str, Field]] = {"i": Field("input", "extents")}
     KEYS: ClassVar[dict[str, Field]] = {}
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 0),)  # fields and their least values
-    LEAST_CHANNELS: ClassVar[int] = 0
+    LEAST: ClassVar[dict[str, int]] = {"n": 0, "c": 0}
     HAS_RANKS: ClassVar[tuple[int, ...]] = tuple(RANKS)
     INDEPENDENT: ClassVar[str] = "nc"  # see `independent`
     REFUSES: ClassVar[dict[str, str]] = {}  # reasons by the first letter of the type of numbers
@@ -144,7 +144,7 @@ class Problem:
         if rank not in self.HAS_RANKS:
             needs = "1 to 3" if len(self.HAS_RANKS) > 2 else " or ".join(map(str, self.HAS_RANKS))
             raise invalid(where, f"input has {rank} spatial axes, needs {needs}")
-        for name, least in (("n", 0), ("c", self.LEAST_CHANNELS)):
+        for name, least in self.LEAST.items():
             size = integer(where, name, getattr(self, name))
             self._put(name, self._at_least(name, size, least))
         for name, least in self.SIZES:

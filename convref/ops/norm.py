@@ -139,6 +139,8 @@ class NormProblem(Problem):
         }.get(role, statistics)
 
 
+# Of norms without running statistics; "data" is as good as nothing there.
+_PAR = NormProblem.KEYS["par"]._replace(draws=("", "", "wide"), words=("", "wide", "data"))
 _STABLE = {**NormProblem.KEYS, "eps": NormProblem.KEYS["eps"]._replace(least=0.0)}
 
 
@@ -175,10 +177,10 @@ class BatchNormProblem(NormProblem):
 
     @classmethod
     def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-        """Return the sizes, or larger ones with two values per channel."""
-        if sizes["n"] * prod(sizes["input"]) >= 2:
-            return sizes
-        return {**sizes, "n": 2, "input": tuple(max(1, size) for size in sizes["input"])}
+        """Return the sizes, two images instead of one value, or no channels instead of empty ones.
+        """
+        count = sizes["n"] * prod(sizes["input"])
+        return {**sizes, "n": 2} if count == 1 else sizes if count else {**sizes, "c": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +200,7 @@ class InstanceNormProblem(BatchNormProblem):
     """
 
     name: ClassVar[str] = "instance_norm"
+    LEAST: ClassVar[dict[str, int]] = {"n": 1, "c": 0}
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1),)
 
     @cached_property
@@ -209,7 +212,6 @@ class InstanceNormProblem(BatchNormProblem):
         return {**super()._shapes, **dict.fromkeys(("rmean", "rvar"), (self.c,))}
 
     def _validate(self, where: str, rank: int) -> None:
-        self._at_least("n", self.n, 1)
         if self.count < 2:
             what = f"input has {self.count} values per image and channel, needs at least 2"
             raise invalid(where, f"{what} in training")
@@ -265,9 +267,10 @@ class GroupNormProblem(NormProblem):
     """
 
     name: ClassVar[str] = "group_norm"
+    KEYS: ClassVar[dict[str, Field]] = {**NormProblem.KEYS, "par": _PAR}
     HEAD: ClassVar[dict[str, str]] = {"n": "n", "c": "c", "g": "groups"}
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1),)
-    LEAST_CHANNELS: ClassVar[int] = 1
+    LEAST: ClassVar[dict[str, int]] = {"n": 0, "c": 1}
 
     groups: int = 1
 
@@ -300,8 +303,9 @@ class LayerNormProblem(NormProblem):
     """
 
     name: ClassVar[str] = "layer_norm"
+    KEYS: ClassVar[dict[str, Field]] = {**NormProblem.KEYS, "par": _PAR}
     SIZES: ClassVar[tuple[tuple[str, int], ...]] = (("input", 1),)
-    LEAST_CHANNELS: ClassVar[int] = 1
+    LEAST: ClassVar[dict[str, int]] = {"n": 0, "c": 1}
 
     def _weights(self) -> Sizes:
         return (self.c, *self.input)
@@ -341,7 +345,7 @@ class RmsNormProblem(LayerNormProblem):
     KEYS: ClassVar[dict[str, Field]] = {
         "eps": Field("eps", "float", draws=(None, None, 1e-5, 1e-6, 1e-3, 0.5)),
         "weight": NormProblem.KEYS["weight"],
-        "par": NormProblem.KEYS["par"],
+        "par": _PAR,
     }
     SUBTRACTS_MEAN: ClassVar[bool] = False
 

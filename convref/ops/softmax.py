@@ -86,7 +86,7 @@ class LossProblem(ActivationProblem):
         "mean", "sum" or "none".
     """
 
-    LEAST_CHANNELS: ClassVar[int] = 1
+    LEAST: ClassVar[dict[str, int]] = {"n": 0, "c": 1}
     INDEPENDENT: ClassVar[str] = ""
 
     weight: bool = False

@@ -29,7 +29,6 @@ def _windows(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
 
 
 def _integers(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
-    draft.transposed = False
     fields = {"k": draft.k * draft.groups, "groups": draft.groups, **all_drawn(tape, op)}
     fields |= {"bias": draft.bias} if op == "quantized_conv" else {}
     return FAMILY[op](**window_sizes(draft), **fields)

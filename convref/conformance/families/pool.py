@@ -67,10 +67,12 @@ def _adaptive(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
 
 def _unpool(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
     """Return an unpooling with room for every element: libraries differ on which of two is kept."""
-    image = image_sizes(op, draft, least=1)
-    output = tuple(size + tape.choose((0, 1, 2, 3)) for size in image["input"])
+    image = image_sizes(op, draft)
+    output = tuple(max(1, size + tape.choose((0, 1, 2, 3))) for size in image["input"])
+    if tape.chance(20):  # smaller than the image along an axis
+        output = output[::-1]
     if max(1, image["n"] * image["c"]) * prod(output) > max_elements:
-        output = image["input"]
+        output = tuple(max(1, size) for size in image["input"])
     return UnpoolProblem(**image, output=output)
 
 

@@ -89,16 +89,21 @@ class Draft:
     flip: bool = False
 
     def too_big(self, max_elements: int, max_macs: int) -> bool:
-        """Return whether an array, or the products of a pass, exceed the limits."""
+        """Return whether an array, or the products of a pass, exceed the limits.
+
+        A size of 0 counts as 1: an op that does not take it takes that instead.
+        """
+        n, c, k = max(1, self.n), max(1, self.c), max(1, self.k)
         sides = [axis.sizes(self.transposed) for axis in self.axes]
-        big, small = prod(b for b, _ in sides), prod(s for _, s in sides)
+        big, small = prod(max(1, b) for b, _ in sides), prod(max(1, s) for _, s in sides)
         taps = prod(axis.taps for axis in self.axes)
         if not self.filtered:
-            return self.n * self.c * max(big, taps * small) > max_elements
-        c, k = (self.k, self.c) if self.transposed else (self.c, self.k)  # of big, of small
-        arrays = (self.n * c * self.groups * big, self.n * k * self.groups * small)
+            return n * c * max(big, taps * small) > max_elements
+        if self.transposed:
+            c, k = k, c  # of big, of small
+        arrays = (n * c * self.groups * big, n * k * self.groups * small)
         weights = c * k * self.groups * taps
-        return max(*arrays, weights) > max_elements or self.n * weights * small > max_macs
+        return max(*arrays, weights) > max_elements or n * weights * small > max_macs
 
     def halve(self, turn: int) -> None:
         """Make one thing smaller; channels, which choose the code path, only every ninth time."""
@@ -162,7 +167,8 @@ def draft(tape: Tape, op: str, limits: Limits) -> Draft:
     if transposed is None:
         transposed = plain.transposed or tape.chance(30)
     if not filtered:
-        groups, k, transposed = 1, 1, False
+        groups, k = 1, 1
+    transposed = transposed and "t" in FAMILY[op].KEYS
     found = Draft(filtered, n, c, k, groups, transposed)
     least = 0 if limits.empty and tape.chance(10) else 1
     negative = limits.negative_padding
@@ -196,14 +202,13 @@ def window_sizes(draft: Draft) -> dict[str, Any]:
     }
 
 
-def image_sizes(op: str, draft: Draft, least: int | None = None) -> dict[str, Any]:
-    """Return n, c and input, as large as the op needs them, or at least `least` per axis."""
+def image_sizes(op: str, draft: Draft) -> dict[str, Any]:
+    """Return n, c and input, as large as the op needs them."""
     sizes, family = window_sizes(draft), FAMILY[op]
-    least = dict(family.SIZES)["input"] if least is None else least
+    small = dict(family.SIZES)["input"]
     return {
-        "n": sizes["n"],
-        "c": max(family.LEAST_CHANNELS, sizes["c"]),
-        "input": tuple(max(least, size) for size in sizes["input"]),
+        **{name: max(least, sizes[name]) for name, least in family.LEAST.items()},
+        "input": tuple(max(small, size) for size in sizes["input"]),
     }
 
 

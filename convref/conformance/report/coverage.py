@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations, pairwise
@@ -13,6 +13,7 @@ import numpy as np
 from ...case import FILLS, Case, Spec, axis_letters, channels_last
 from ...dtypes import CODES
 from ...ops import FAMILY, OPS, SIGNATURE, Problem, passes
+from ..fills import available
 from ..generate import Axes, chunk_cases
 from ..operands import SPARSE
 from ..strategies import DTYPES, cases
@@ -91,10 +92,11 @@ def _met(codes: Any, counts: Sequence[int], size: int) -> tuple[int, int]:
 
 
 def _rows(op: str) -> Iterator[tuple[str, Row]]:
-    family, suited = FAMILY[op], OPS[op].unsuitable_fills
+    family, types, unsuitable = FAMILY[op], _types(op), OPS[op].unsuitable_fills
+    fills = (fill for fill in FILLS if any(available(fill, code) for code in types))
     yield "pass", Row(tuple(passes(op)), lambda case: case.call.pass_)
-    yield "dtype", Row(_types(op), lambda case: case.call.dtype)
-    yield "fill", Row(tuple(f for f in FILLS if f not in suited), lambda case: case.fill)
+    yield "dtype", Row(types, lambda case: case.call.dtype)
+    yield "fill", Row(tuple(fill for fill in fills if fill not in unsuitable), lambda case: case.fill)
     yield "memory", Row(MEMORIES, _memory)
     if any(SIGNATURE[op, pass_].maskable for pass_ in passes(op)):
         yield "mask", Row(("some", "all"), lambda case: "all" if all(case.call.mask) else "some")
@@ -108,7 +110,7 @@ def _rows(op: str) -> Iterator[tuple[str, Row]]:
     default = {field.name: field.default for field in fields(family)}
     for field in family.KEYS.values():
         of_key = partial(_key, field.name, default[field.name])
-        words = field.words or (field.draws if field.codec == "word" else ())
+        words = (field.draws or field.words) if field.codec == "word" else field.words
         yield field.name, Row(tuple(dict.fromkeys(words)) or ("default", "other"), of_key)
 
 
@@ -130,7 +132,7 @@ def _class(bounds: Sequence[Any], value: Any) -> str:
 
 
 def _of_head(family: type[Problem], name: str) -> Row:
-    least = family.LEAST_CHANNELS if name == "c" else 0
+    least = family.LEAST.get(name, 0)
     bounds = SIZES[SIZES.index(least) :]
 
     def of(case: Case) -> str:
@@ -184,11 +186,15 @@ def _groups(case: Case) -> str:
 
 
 def _key(name: str, default: Any, case: Case) -> str:
-    value = getattr(case.call.problem, name)
+    call = case.call
+    value = getattr(call.problem, name)
     if isinstance(value, str):
         return value
-    plain = not any(value) if isinstance(value, tuple) and not default else value == default
-    return "default" if plain else "other"
+    if default is None:  # it may depend on the type
+        plain = replace(call.problem, **{name: None})
+        default = getattr(plain.for_pass(call.pass_, call.dtype), name)
+    usual = not any(value) if isinstance(value, tuple) and not default else value == default
+    return "default" if usual else "other"
 
 
 def _memory(case: Case) -> str:

@@ -127,12 +127,8 @@ def operands(call: Call) -> dict[str, Tensor]:
 
 def layout_of(role: str, shape: tuple[int, ...], letters: str, spec: Spec) -> Tensor:
     """Return the tensor of `shape`, of axes `letters`, with the memory layout of `spec`."""
-    sizes, wider, strides, step = dict(zip(letters, shape)), dict(spec.step), {}, 1
-    for axis in reversed(spec.order or letters):
-        strides[axis] = 0 if axis in spec.expand else step * wider.get(axis, 1)
-        step *= 1 if axis in spec.expand else max(sizes[axis], 1) * abs(wider.get(axis, 1))
     aligned = spec.offset * _BYTES[spec.dtype] % 16 == 0
-    return Tensor(role, shape, tuple(strides[axis] for axis in letters), spec.dtype, aligned)
+    return Tensor(role, shape, spec.strides(shape, letters), spec.dtype, aligned)
 
 
 def geometry(problem: WindowProblem) -> Geometry:
