@@ -108,7 +108,7 @@ def _smaller(value: int, least: int) -> Iterator[int]:
     step = value - least
     while step > 0:
         yield value - step
-        step //= 2
+        step = (step + 1) // 2 if step > 1 else 0
 
 
 def candidates(case: Case) -> Iterator[Case]:

@@ -64,11 +64,9 @@ class Moduli(Sampler):
 
     def scatter(self, dy: Array, *orders: int) -> Array:
         """Return the sums of moduli."""
-        unbounded = (
-            self.unbounded.reshape(len(dy), self.unbounded[:1].size or 1)
-            .any(1)
-            .reshape(-1, *(1,) * (len(self.space) + 1))
-        )
+        samples = self.unbounded.size // max(1, len(dy))
+        unbounded = self.unbounded.reshape(len(dy), samples).any(1)
+        unbounded = unbounded.reshape(-1, *(1,) * (len(self.space) + 1))
         return np.where(unbounded, np.inf, super().scatter(dy, *orders))
 
 

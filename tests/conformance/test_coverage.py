@@ -11,6 +11,7 @@ import pytest
 from convref.case import parse
 from convref.conformance.examine import examine
 from convref.conformance.families.tape import LARGE, MIXTURE, Tape
+from convref.conformance.families.windows import Draft, DraftAxis
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.report.coverage import coverage, drawn
@@ -88,6 +89,12 @@ def built(count, wanted):
         if tape.base == wanted:
             found.append(strategy.build(tape))
     return found
+
+
+def test_a_size_of_0_does_not_lift_the_limits_of_the_others():
+    axes = [DraftAxis(size, 1, 1, 1, 0, 0, 0, 1) for size in (13, 1024, 6147)]
+    for n, c in ((128, 0), (0, 1)):
+        assert Draft(False, n, c, 1, 1, False, axes).too_big(4_000, 50_000)
 
 
 def test_large_examples_have_a_share_of_the_time():

@@ -1,5 +1,7 @@
 """The shrinker ends at a case that no smaller neighbour of it fails."""
 
+from math import prod
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +37,47 @@ def test_shrinks_to_the_smallest_case(name, bad, smallest):
     if smallest is not None:
         line = str(found.case)
         assert line.startswith(f"conv.fprop:{smallest}"), line
+
+
+JOINT = [  # of two fields, or of the data: a line, a predicate, the smallest case
+    (
+        "resize.fprop:n2c3_i39x4_o12x4",
+        lambda c: any(i > 3 * o > 3 for i, o in zip(c.call.problem.input, c.call.problem.output)),
+        "resize.fprop:n1c1_i7_o2:fill=ones",
+    ),
+    (
+        "conv.fprop:n1c1k1_i33x33_f33x33",
+        lambda c: c.call.problem.c * prod(c.call.problem.filter) >= 512,
+        "conv.fprop:n1c24k1_i22_f22:fill=ones",
+    ),
+    (
+        "conv.fprop:n1c1k1_i1x1x1_f1x1x1_p2",
+        lambda c: prod(c.call.problem.output) % 64 > 8,
+        "conv.fprop:n1c1k1_i9_f1:fill=ones",
+    ),
+    (
+        "softmax.fprop:n2c2_i1x9:dim=3",
+        lambda c: c.call.problem.shape("x")[c.call.problem.dim] >= 9,
+        "softmax.fprop:n1c9_i1:fill=ones",
+    ),
+    (
+        "conv.fprop:n2c2k2_i2_f1:mem=x.step2n.step-1w",
+        lambda c: any(k < 0 for spec in c.call.specs for _, k in spec.step),
+        "conv.fprop:n1c1k1_i1_f1:mem=x.step-1w:fill=ones",
+    ),
+    ("conv.fprop:n0c1k1_i2_f1", lambda c: True, "conv.fprop:n1c1k1_i1_f1:fill=ones"),
+    (
+        "relu.fprop:n2c8_i65:fill=ties:seed=26444",
+        lambda c: c.fill == "ties" and (c.call.problem.input[0] > 4 or c.seed == 3),
+        "relu.fprop:n1c1_i1:fill=ties:seed=3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "bad", "smallest"), JOINT, ids=[row[0] for row in JOINT])
+def test_fields_that_depend_on_each_other_shrink_together(line, bad, smallest):
+    found = shrink(parse(line), lambda cases: [bad(c) for c in cases])
+    assert str(found.case) == smallest
 
 
 @given(strategies.cases(), st.integers(0, 10**6))

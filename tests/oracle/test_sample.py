@@ -13,6 +13,7 @@ from numpy.testing import assert_array_equal
 
 import convref
 from convref.case import Call, Spec, parse
+from convref.conformance.examine import examine
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
@@ -272,6 +273,12 @@ def test_a_sample_beyond_the_image_may_multiply_its_first_element_by_0():
     boxes[0, 3] = 8  # now all samples are within
     assert judge(call, (x, boxes), (2 * y,), Numerics("rn64"))
     assert not judge(call, (x, boxes), (nan,), Numerics("rn64"))
+
+
+@pytest.mark.parametrize("pass_", ["backward", "double_backward"])
+def test_a_grid_without_samples_is_judged(pass_):
+    line = f"grid_sample.{pass_}:n1c2_i3x4_o6x0:pad=border"
+    assert examine(parse(line), load("numpy")).verdict == "pass"
 
 
 @pytest.mark.parametrize("image", [-1, 2, np.nan])

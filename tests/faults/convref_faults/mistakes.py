@@ -52,8 +52,8 @@ def as_contiguous(w: Array, call: Call, role: str) -> Array:
 
 
 def steps_ignored(x: Array, call: Call, role: str) -> Array:
-    """Return x as it is read without its steps: elements between the steps, then the early ones."""
-    ((letter, step),) = call.spec(role).step
+    """Return x as it is read without its first step: elements between, then the early ones."""
+    letter, step = call.spec(role).step[0]
     axis = axis_letters(call.problem, role).index(letter)
     result = np.full(x.shape, poison(call.dtype), x.dtype)
     places = np.arange(0, x.shape[axis], step)

@@ -10,6 +10,7 @@ from convref.ops import BASE_ROLE, GROUPS, FrozenNormProblem, Problem
 from convref.oracle import norm as formulas
 
 from .base import Fault, reading, swapped
+from .pairs import size
 
 NormFault = partial(Fault, ops=GROUPS["norm"])
 
@@ -176,7 +177,9 @@ ROWS = (
         "weight_gradient_is_a_mean",
         "dw and db divided by how many elements share a weight",
         "group_norm.bgrad:n1c1_i2:fill=ones",
-        lambda call: call.pass_ == "backward" and bool({"dw", "db"} & set(call.wanted)),
+        lambda call: (
+            call.pass_ == "backward" and {"dw", "db"} & {*call.wanted} and size(call) > 0
+        ),
         swapped(formulas, per_weight=_batch_mean),
     ),
     NormFault(

@@ -158,7 +158,7 @@ ROWS = rows(
         LAST,
         "conv.double_backward:n0c1k1_i129_f1:tan=0:mask=001:fill=ones",
         FPROP,
-        "conv.fprop:n1c1k1_i33_f1_s4:t=1:fill=ones",
+        "conv.fprop:n1c1k1_i129_f1:fill=ones",
     ),
     pair(
         "rows_above_256",
