@@ -224,7 +224,7 @@ def test_deform_conv_is_onnxs():
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     from onnx.reference import ReferenceEvaluator
 
-    axes = Axes(3, ("deform_conv",), ("fprop",), dtypes=("f64",), fills=("normal",), size=40)
+    axes = Axes(3, ("deform_conv",), ("fprop",), dtypes=("f64",), fills=("normal",), size=60)
     judged = 0
     for case in chunk_cases(axes, 0):
         problem, given_ = case.call.problem, operands(case)
@@ -317,7 +317,7 @@ def test_torch_within_both_bounds():
     from convref.backends.torch.adapter import backend
 
     seen: Counter[tuple[str, str]] = Counter()
-    axes = Axes(7, ("grid_sample",), dtypes=("f64",), fills=("int", "normal"), size=110)
+    axes = Axes(7, ("grid_sample",), dtypes=("f64",), fills=("int", "normal"), size=160)
     for case in chunk_cases(axes, 0):
         if backend.supports(case.call) is None:
             given_ = operands(case)

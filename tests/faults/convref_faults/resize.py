@@ -257,5 +257,6 @@ OTHERS = (
         "pixel_unshuffle.fprop:n1c1_i2x2:fill=ramp",
         lambda call: call.op == "pixel_unshuffle" and call.pass_ == "fprop",
         writing("y", _columns_first),
+        ops=("pixel_unshuffle",),
     ),
 )
