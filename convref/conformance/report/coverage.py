@@ -104,6 +104,8 @@ def _rows(op: str) -> Iterator[tuple[str, Row]]:
     for name in family.HEAD.values():
         yield name, Row(GROUPS, _groups) if name == "groups" else _of_head(family, name)
     for axis, letter in AXES.items():
+        if max(family.HAS_RANKS) + axis < 0:
+            continue
         for name, (words, of) in _of_axis(family).items():
             missing = (NONE,) if min(family.HAS_RANKS) + axis < 0 else ()
             yield f"{name}.{letter}", Row((*words, *missing), partial(_at, of, axis))
