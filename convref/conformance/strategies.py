@@ -178,6 +178,7 @@ class Built(st.SearchStrategy[T]):
         self.tapes = st.binary(min_size=size, max_size=size)
 
     def do_draw(self, data: Any) -> T:
+        """Return what is built from a tape that Hypothesis draws."""
         return self.of(data.draw(self.tapes))
 
     def of(self, tape: bytes) -> T:

@@ -177,8 +177,7 @@ class BatchNormProblem(NormProblem):
 
     @classmethod
     def admissible(cls, sizes: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-        """Return the sizes, two images instead of one value, or no channels instead of empty ones.
-        """
+        """Return the sizes, but two images of one value each, and no channels of no values."""
         count = sizes["n"] * prod(sizes["input"])
         return {**sizes, "n": 2} if count == 1 else sizes if count else {**sizes, "c": 0}
 

@@ -76,6 +76,11 @@ MANY = {
     "soft_cross_entropy": (86, 57),
     "normalize": (85, 57),
     "local_response_norm": (86, 58),
+    "matmul": (84, 55),
+    "sum": (83, 49),
+    "mean": (83, 49),
+    "cumsum": (83, 51),
+    "sdpa": (78, 47),
 }
 
 

@@ -96,7 +96,10 @@ def _rows(op: str) -> Iterator[tuple[str, Row]]:
     fills = (fill for fill in FILLS if any(available(fill, code) for code in types))
     yield "pass", Row(tuple(passes(op)), lambda case: case.call.pass_)
     yield "dtype", Row(types, lambda case: case.call.dtype)
-    yield "fill", Row(tuple(fill for fill in fills if fill not in unsuitable), lambda case: case.fill)
+    yield (
+        "fill",
+        Row(tuple(fill for fill in fills if fill not in unsuitable), lambda case: case.fill),
+    )
     yield "memory", Row(MEMORIES, _memory)
     if any(SIGNATURE[op, pass_].maskable for pass_ in passes(op)):
         yield "mask", Row(("some", "all"), lambda case: "all" if all(case.call.mask) else "some")
@@ -193,7 +196,8 @@ def _key(name: str, default: Any, case: Case) -> str:
     if isinstance(value, str):
         return value
     if default is None:  # it may depend on the type
-        plain = replace(call.problem, **{name: None})
+        unset: dict[str, Any] = {name: None}
+        plain = replace(call.problem, **unset)
         default = getattr(plain.for_pass(call.pass_, call.dtype), name)
     usual = not any(value) if isinstance(value, tuple) and not default else value == default
     return "default" if usual else "other"

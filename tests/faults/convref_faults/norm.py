@@ -177,9 +177,7 @@ ROWS = (
         "weight_gradient_is_a_mean",
         "dw and db divided by how many elements share a weight",
         "group_norm.bgrad:n1c1_i2:fill=ones",
-        lambda call: (
-            call.pass_ == "backward" and {"dw", "db"} & {*call.wanted} and size(call) > 0
-        ),
+        lambda call: call.pass_ == "backward" and {"dw", "db"} & {*call.wanted} and size(call) > 0,
         swapped(formulas, per_weight=_batch_mean),
     ),
     NormFault(
