@@ -252,4 +252,6 @@ def all_drawn(tape: Tape, op: str, *but: str) -> dict[str, Any]:
 def image_problem(tape: Tape, op: str, draft: Draft, max_elements: int, **fields: Any) -> Problem:
     """Return a problem of an op on images; fields that are not given are drawn."""
     fields |= all_drawn(tape, op, *fields)
-    return FAMILY[op](**FAMILY[op].admissible(image_sizes(op, draft), fields), **fields)
+    sizes = FAMILY[op].admissible(image_sizes(op, draft), fields)
+    room = max_elements // max(1, sizes["c"] * prod(sizes["input"]))
+    return FAMILY[op](**{**sizes, "n": min(sizes["n"], max(2, room))}, **fields)
