@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from math import floor, prod
 from typing import Any
 
@@ -115,6 +116,10 @@ def rows(problem: Problem, pass_: str) -> dict[str, Any]:
     return {"eps": problem.eps, "normalized_shape": (problem.c, *problem.input)}
 
 
+def reduced(problem: Problem, pass_: str) -> dict[str, Any]:
+    return {"dim": problem.axes, "keepdim": True, **shaped(problem, pass_)}
+
+
 def cross_entropy(problem: Problem, pass_: str) -> dict[str, Any]:
     names = ("ignore_index", "reduction", "label_smoothing")
     return {name: getattr(problem, name) for name in names}
@@ -140,6 +145,8 @@ SETTINGS: dict[str, Settings] = {
     **{d.op: rows for d in definitions() if d.view is views.rows},
     "leaky_relu": lambda problem, _: {"negative_slope": problem.slope},
     "cross_entropy": cross_entropy,
+    "sum": reduced,
+    "mean": reduced,
 }
 
 
@@ -200,6 +207,18 @@ def _as_user(call: Call, role: str, array: Any) -> Any:
     return array.reshape(()) if number else array
 
 
+def grouped(problem: Problem) -> Problem:
+    """Return the problem of a reduction with neighbouring axes of one kind as one."""
+    sizes = (problem.n, problem.c, *problem.input)
+    runs = [
+        (over, prod(sizes[axis] for axis in axes))
+        for over, axes in groupby(range(len(sizes)), lambda axis: axis in problem.axes)
+    ]
+    (_, kept), *space = runs
+    letters = "".join(a for a, (over, _) in zip("dhw"[-len(space) :], space) if over)
+    return replace(problem, n=1, c=kept, input=tuple(size for _, size in space), over=letters)
+
+
 def visible(array: Any) -> tuple[int, ...]:
     """Return the strides of axes with more than one element."""
     sizes = zip(array.shape, array.strides)
@@ -218,6 +237,8 @@ def test_call_and_its_line_round_trip(op: str, case: st.DataObject) -> None:
     problem, layouts = drawn.call.problem, found.call.specs
     if SETTINGS.get(op) is rows:  # which has no images, only rows, and may copy other layouts
         problem = replace(problem, c=problem.c * prod(problem.input), input=(1,))
+    elif SETTINGS.get(op) is reduced:  # likewise
+        problem = grouped(problem)
     else:
         again = [None if a is None else (a.shape, a.dtype, visible(a)) for a in operands(found)]
         assert again == [None if a is None else (a.shape, a.dtype, visible(a)) for a in arrays]

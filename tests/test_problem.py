@@ -169,7 +169,7 @@ def test_windows_need_no_k():
 
 
 def test_every_result_has_a_shape():
-    more = {"k": 3, "filter": 2, "output": 2}
+    more = {"k": 3, "filter": 2, "output": 2, "source": (4,)}
     for (op, pass_), signature in SIGNATURE.items():
         needed = {f.name for f in fields(FAMILY[op])} & set(more)
         sizes = {"n": 1, "c": 4, "input": (4,) * FAMILY[op].HAS_RANKS[0]}
