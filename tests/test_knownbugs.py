@@ -244,7 +244,10 @@ EXAMPLES = {
         "hardswish.jvp:n1c1_i1:fill=nan",
         "hardswish.double_backward:n2c3_i22x5:dt=bf16:mem=ddx.nhwc.step3c:fill=nan:seed=19970",
     ),
-    "torch-mish-second": ("mish.double_backward:n2c6_i7x10:mask=01:fill=wide:seed=60646",),
+    "torch-mish-second": (
+        "mish.double_backward:n2c6_i7x10:mask=01:fill=wide:seed=60646",
+        "mish.double_backward:n1c1_i1:mask=01:fill=shifted",
+    ),
     "torch-hardshrink-nan": ("hardshrink.backward:n1c3_i6:fill=nan:seed=6677",),
     "torch-elu-nan": (
         "elu.double_backward:n1c1_i1:mask=10:fill=nan:seed=31412",
@@ -281,6 +284,11 @@ EXAMPLES = {
         "max_pool.jvp:n1c1_i2x1_f1x2_s2x1_p0x1_d1x2:fill=ones",
         "max_pool.double_backward:n1c1_i1_f2_p1_d2:fill=ones",
     ),
+    "torch-unpool-step": ("max_unpool.double_backward:n1c2_i2x2_o1x4:mem=indices.step3h:fill=ones",),
+    "torch-adaptive-avg-pool3d-sums": (
+        "adaptive_avg_pool.jvp:n1c1_i1x1024x1_o2x1x1:dt=f16:fill=shifted",
+    ),
+    "torch-sdpa-f16": ("sdpa.backward:n1c2_i1x3_o2x3:dt=f16:mask=1000:fill=wide:seed=19430",),
     "torch-unpool-order": ("max_unpool.double_backward:n1c2_i2x2_o2x2:mem=indices.hcwn:fill=ones",),
     "torch-nll-loss-order": ("nll_loss.backward:n1c1_i2x2:mem=x.whcn:fill=ones",),
     "torch-avg-pool3d-padding": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar
 
 from ..errors import invalid
@@ -102,7 +103,9 @@ class LocalResponseNormProblem(ActivationProblem):
         return self.beta
 
     def products(self, role: str) -> int:
-        return (2 if role == "y" else 5) * (min(self.size, self.c) + 2 * POINTWISE)
+        """Return the most roundings: powers of -beta and less multiply the error of their base."""
+        powers = (1 if role == "y" else 4) + ceil(abs(self.beta))
+        return powers * (min(self.size, self.c) + 2 * POINTWISE)
 
 
 OPS = {

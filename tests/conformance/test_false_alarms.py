@@ -18,6 +18,7 @@ from convref.ops import OPS
 
 EXAMPLES = int(os.environ.get("CONVREF_EXAMPLES", "2000"))
 EVERY = tuple(OPS)
+LIBRARIES = ("torch", "jax", "onnxruntime")
 # A backend, and what it is asked for; libraries outside of their known bugs.
 CORRECT = {
     "numpy": Axes(ops=EVERY),
@@ -39,7 +40,7 @@ CORRECT = {
 @pytest.mark.parametrize("name", CORRECT)
 def test_no_false_alarm(name):
     backend = name.partition(",")[0]
-    if backend in ("torch", "jax", "onnxruntime") and not importlib.util.find_spec(backend):
+    if backend in LIBRARIES and not importlib.util.find_spec(backend):
         pytest.skip(f"needs {backend}")
     known = knownbugs.regions(backend)
     outcome = campaign.run(
@@ -49,4 +50,6 @@ def test_no_false_alarm(name):
     judged = tally.examples - sum(map(tally.count, PASSED_OVER))
     print(f"{name}: {judged:,} of {tally.examples:,} judged")
     assert judged
-    assert outcome.good, [f"{failure.line} {failure.reason}" for failure in outcome.failures]
+    own = backend not in LIBRARIES  # a library may check less than its adapter
+    alarms = [f for f in outcome.failures if own or f.verdict != "accepts-invalid"]
+    assert not alarms, [f"{failure.line} {failure.reason}" for failure in alarms]
