@@ -284,7 +284,9 @@ EXAMPLES = {
         "max_pool.jvp:n1c1_i2x1_f1x2_s2x1_p0x1_d1x2:fill=ones",
         "max_pool.double_backward:n1c1_i1_f2_p1_d2:fill=ones",
     ),
-    "torch-unpool-step": ("max_unpool.double_backward:n1c2_i2x2_o1x4:mem=indices.step3h:fill=ones",),
+    "torch-unpool-step": (
+        "max_unpool.double_backward:n1c2_i2x2_o1x4:mem=indices.step3h:fill=ones",
+    ),
     "torch-adaptive-avg-pool3d-sums": (
         "adaptive_avg_pool.jvp:n1c1_i1x1024x1_o2x1x1:dt=f16:fill=shifted",
     ),
