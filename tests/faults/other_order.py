@@ -2,7 +2,7 @@
 
 Every pass is linear in some of its operands together. They are cut in two by parity, each half
 is summed in float32, and the halves are added. Run it with
-``PYTHONPATH=tests/conformance convref check other_order:backend``.
+``PYTHONPATH=tests/faults convref check other_order:backend``.
 """
 
 import numpy as np
