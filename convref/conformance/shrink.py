@@ -190,10 +190,7 @@ def _channel_steps(case: Case) -> Iterator[Case | None]:
 
 
 def _conv_steps(case: Case, problem: ConvProblem) -> Iterator[Case | None]:
-    """Yield a convolution that is not transposed, pointwise ones, and equal sizes made smaller.
-
-    One tap of many channels, or as many taps as channels, keep the length of a sum.
-    """
+    """Yield a convolution that is not transposed, pointwise ones, and equal sizes made smaller."""
     mirrored = [(-hi, -lo) for lo, hi in problem.padding]  # one pads where the other crops
     yield _changed(case, transposed=False, output_padding=0, padding=mirrored)
     pointwise = {"filter": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0}
@@ -202,7 +199,7 @@ def _conv_steps(case: Case, problem: ConvProblem) -> Iterator[Case | None]:
     yield _changed(plain, **pointwise, input=(prod(problem.output),))
     terms = problem.c // problem.groups * prod(problem.filter)
     side = isqrt(terms)
-    if problem.rank == 1 and side > 2:
+    if problem.rank == 1 and side > 2:  # sums as long, of as many taps as channels
         sizes = {"c": -(-terms // side) * problem.groups, "filter": side, "input": side}
         yield _changed(case, **{**pointwise, **sizes})
     yield from _equal_steps(case)
