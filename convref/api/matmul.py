@@ -15,16 +15,16 @@ def matmul(input: Image, weight: Any, *, math: str = "ieee") -> dict[str, Any]:
 
     Parameters
     ----------
-    input : (*batch, C, W) or (W,) array
+    input : (..., C, W) or (W,) array
         A vector is one row.
-    weight : (*batch, W, K) or (W, K) array
+    weight : (..., W, K) or (W, K) array
         Of the same batch as `input`, or one matrix for all.
     math : str
         "ieee", or "tf32" for float32 products on tensor cores.
 
     Returns
     -------
-    (*batch, C, K) or (K,) array
+    (..., C, K) or (K,) array
 
     >>> matmul(np.array([[1., 10.]]), np.array([[1., 2.], [3., 4.]]))
     array([[31., 42.]])
@@ -59,11 +59,11 @@ def sdpa(
 
     Parameters
     ----------
-    input : (*batch, C, L, E) array
+    input : (..., C, L, E) array
         Queries; the head `c` reads the head `c * H // C` of keys and values.
-    key : (*batch, H, S, E) array
-    value : (*batch, H, S, V) array
-    bias : (L, S) or (*batch, C, L, S) array, optional
+    key : (..., H, S, E) array
+    value : (..., H, S, V) array
+    bias : (L, S) or (..., C, L, S) array, optional
         Added to the scores; minus infinity leaves a key out.
     causal : bool
         Whether query i attends to the keys 0 to i alone.
@@ -72,7 +72,7 @@ def sdpa(
 
     Returns
     -------
-    (*batch, C, L, V) array
+    (..., C, L, V) array
 
     >>> x, value = np.ones((1, 2, 4)), np.array([[[1.], [3.]]])
     >>> sdpa(x, x, value, causal=True)[0, :, 0]
