@@ -47,14 +47,7 @@ def launch(
     room = program.shared_bytes + shared
     while True:
         memory = GlobalMemory(allocations, grain, raced)
-        values = [
-            a
-            if isinstance(a, bytes)
-            else bytes(128)
-            if isinstance(a, TensorMap)
-            else memory.pointer(a)
-            for a in arguments
-        ]
+        values = [_packed(memory, argument) for argument in arguments]
         got, needs = [len(value) for value in values], [p.size for p in program.parameters]
         refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
         machine = Machine(program, memory, values, maps, seed, late, room)
@@ -68,6 +61,12 @@ def launch(
             break
         raced = memory.raced  # now with undefined values
     memory.write_back()
+
+
+def _packed(memory: GlobalMemory, argument: Any) -> bytes:
+    if isinstance(argument, TensorMap):
+        return bytes(128)  # found by its address
+    return argument if isinstance(argument, bytes) else memory.pointer(argument)
 
 
 class Machine:
