@@ -11,7 +11,18 @@ except ImportError as error:
     raise missing_extra("torch", error) from None
 
 from .certify import Certificate, certify
+from .gpumode import check_implementation
 from .grading import FORMATS, Draw, Grade, grade, load
 from .session import Limits
 
-__all__ = ["FORMATS", "Certificate", "Draw", "Grade", "Limits", "certify", "grade", "load"]
+__all__ = [
+    "FORMATS",
+    "Certificate",
+    "Draw",
+    "Grade",
+    "Limits",
+    "certify",
+    "check_implementation",
+    "grade",
+    "load",
+]

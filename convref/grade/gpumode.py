@@ -5,8 +5,7 @@
 
 import ast
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ import torch
 from torch.utils._pytree import tree_map
 
 from ..errors import invalid
-from .problem import Trial
+from ..judge import Numerics
+from ..judge.programs import Program, judged
+from .problem import TEST, Solution, Trial, importing, in_file
 from .sizes import Sizes
 
 _SET = re.compile(r"-\s*\{([^}]*)\}")
@@ -25,7 +26,6 @@ _BESIDE = ("task", "utils")  # modules that a reference imports
 class GpuMode:
     """A problem of GPU MODE's reference kernels; the path is that of its reference.py."""
 
-    entry = "custom_kernel"
     tolerance = 1e-3
 
     def __init__(self, path: Path) -> None:
@@ -40,18 +40,66 @@ class GpuMode:
 
     def sizes(self) -> Iterator[Sizes]:
         """Yield the number of each test; its sizes are the problem's own."""
-        yield from ({0: number} for number in range(len(self._tests)))
+        yield from ({TEST: number} for number in range(len(self._tests)))
 
     def trial(self, sizes: Sizes, seed: int) -> Trial:
         """Return one test, with another seed."""
-        spec = dict(self._tests[sizes.get(0, 0)])
+        spec = dict(self._tests[sizes.get(TEST, 0)])
         data = self._names["generate_input"](**spec | ({"seed": seed} if "seed" in spec else {}))
 
         def reference(inputs: list[Any], named: dict[str, Any]) -> Any:
-            copies = tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, inputs)
-            return self._names["ref_kernel"](copies[0])
+            return self._names["ref_kernel"](_copied(inputs[0]))
 
         return Trial(reference, [data], {})
+
+    def solution(self, path: Path) -> Solution:
+        """Return the solution in a file."""
+        return in_file(path, "custom_kernel")
+
+
+def check_implementation(
+    reference: Callable[[Any], Any], data: Any, output: Any, arithmetic: Numerics | str = "rn32"
+) -> tuple[bool, str]:
+    """Judge what a kernel returned, as `check_implementation` of a reference.py does.
+
+    Parameters
+    ----------
+    reference : callable
+        The `ref_kernel` of the problem.
+    data, output
+        What the kernel was given, before it ran, and what it returned.
+    arithmetic : Numerics or str
+        As in `assert_close`.
+
+    Returns
+    -------
+    tuple of bool and str
+        Whether the output is right, and why not.
+
+    Examples
+    --------
+    In a reference.py:
+
+    >>> import functools
+    >>> import torch
+    >>> from convref.grade import check_implementation
+    >>> def ref_kernel(data):
+    ...     return data.sum(1)
+    >>> check = functools.partial(check_implementation, ref_kernel)
+    >>> check(torch.ones(1, 9), torch.tensor([9.0]))
+    (True, '')
+    >>> check(torch.ones(1, 9), torch.tensor([8.0]))[1]
+    'output[0] is 8.0, needs exactly 9.0; error 1, bound 0 (1 of 1 elements)'
+    """
+    numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
+    program = Program(lambda given: reference(_copied(given)), (data,), {}, numerics)
+    report = judged(program, output)
+    return bool(report), "" if report else report.verdict.reason or report.verdict.kind
+
+
+def _copied(tree: Any) -> Any:
+    """Return copies: a reference may write into its arguments."""
+    return tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, tree)
 
 
 def _numbers(path: Path, text: str) -> dict[str, int]:
@@ -68,14 +116,6 @@ def _run(path: Path) -> dict[str, Any]:
         if isinstance(node, ast.Constant) and node.value == "cuda":
             node.value = "cpu"
     names: dict[str, Any] = {"__name__": "reference"}
-    kept = list(sys.path), {name: sys.modules.pop(name, None) for name in _BESIDE}
-    sys.path[:0] = [str(path.parent), str(path.parent.parent)]
-    try:
+    with importing(dict.fromkeys(_BESIDE), path.parent, path.parent.parent):
         exec(compile(tree, str(path), "exec"), names)
-    finally:
-        sys.path[:] = kept[0]
-        for name, module in kept[1].items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
     return names

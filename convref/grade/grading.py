@@ -16,13 +16,23 @@ from ..errors import invalid, shorten
 from ..judge import Numerics
 from ..judge.programs import Program, for_program, judged, mutants, verdict
 from ..judge.programs.power import Power
+from .backendbench import BackendBench
+from .definitions import Definition
 from .gpumode import GpuMode
+from .huggingface import HuggingFace
 from .kernelbench import KernelBench
 from .problem import Problem, Trial
 from .session import EndedError, Limits, Session
 from .sizes import Sizes
 
-FORMATS: dict[str, type[Problem]] = {"kernelbench": KernelBench, "gpumode": GpuMode}
+FORMATS: dict[str, type[Problem]] = {
+    "kernelbench": KernelBench,
+    "gpumode": GpuMode,
+    "backendbench": BackendBench,
+    "sol-execbench": Definition,
+    "flashinfer-bench": Definition,
+    "huggingface": HuggingFace,
+}
 WORST_FIRST = ("hang", "crash", "raises", "wrong", "undecided", "vacuous", "pass")
 _FAILS = WORST_FIRST[: WORST_FIRST.index("undecided")]
 
@@ -152,7 +162,8 @@ def grade(
     format : str
         Of the benchmark: a key of `FORMATS`.
     problem, solution : path
-        Their files. The problem's is run in this process; the solution's in one of its own.
+        Their files, of a solution maybe a folder. The problem's is run in this process; the
+        solution's in one of its own.
     arithmetic : Numerics or str
         As in `assert_close`.
     backward : bool
@@ -174,14 +185,17 @@ def grade(
     posed = load(format, problem)
     numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
     seed = secrets.randbits(31) if seed is None else seed
-    if not Path(solution).is_file():
-        raise invalid("grade", f"{solution} is no file")
+    answer = posed.solution(Path(solution))
     found = Grade(format, posed.name, seed)
-    with Session(Path(solution), posed.entry, device, limits or Limits()) as session:
+    with Session(answer, device, limits or Limits()) as session:
         try:
             session.start()
             for sizes in [{}] if full else posed.sizes():
-                for draw in _draws(posed, sizes, session, numerics, draws, backward, found):
+                trial = posed.trial(sizes, seed + len(found.draws))
+                trial.request.update(answer.request)
+                if backward and trial.request.get("outputs"):
+                    raise invalid("grade", "backward needs a solution that returns its results")
+                for draw in _draws(trial, sizes, session, numerics, draws, backward, found):
                     found.draws.append(draw)
                     if draw.verdict == "wrong":
                         raise EndedError("wrong", draw.reason)
@@ -202,7 +216,7 @@ def load(format: str, problem: str | Path) -> Problem:
 
 
 def _draws(
-    posed: Problem,
+    trial: Trial,
     sizes: Sizes,
     session: Session,
     numerics: Numerics,
@@ -211,10 +225,9 @@ def _draws(
     found: Grade,
 ) -> Iterator[Draw]:
     seed = found.seed + len(found.draws)
-    trial = posed.trial(sizes, seed)
     for kind, data in kinds_of_data(trial, draws, seed):
         inputs, named = data
-        request = {**trial.request, "inputs": inputs, "named": named}
+        request = trial.requested(inputs, named)
         found.trials.append((trial, data))
         yield _judged(trial.reference, data, session.call(request), numerics, sizes, kind)
         if backward:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..errors import invalid
-from .problem import Trial
+from .problem import Solution, Trial, in_file
 from .sizes import Sizes, Source, chosen
 
 _FUNCTIONS = ("get_inputs", "get_init_inputs")
@@ -16,7 +16,6 @@ _FUNCTIONS = ("get_inputs", "get_init_inputs")
 class KernelBench:
     """A problem of KernelBench, which is a file of Python."""
 
-    entry = "ModelNew"
     tolerance = 1e-4  # of its rule, for float32
 
     def __init__(self, path: Path) -> None:
@@ -44,6 +43,10 @@ class KernelBench:
         named = {name: p.detach() for name, p in model.named_parameters()}
         request = {"init": list(names["get_init_inputs"]()), "seed": seed}
         return Trial(reference, inputs, named, request)
+
+    def solution(self, path: Path) -> Solution:
+        """Return the solution in a file."""
+        return in_file(path, "ModelNew")
 
 
 def _built(names: dict[str, Any]) -> tuple[Any, Any]:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
+from ..errors import UnsupportedError, invalid
 from .sizes import Sizes
+
+TEST = 0  # among sizes, the number of the test or workload that a file lists
+_CUDA = re.compile(rb"load_inline|cpp_extension")
 
 
 @dataclass(frozen=True)
@@ -20,20 +30,63 @@ class Trial:
     inputs, named
         Arguments as the problem draws them.
     request : dict
-        What the process of the solution needs besides: {"init", "seed"} of a module.
+        What the process of the solution needs besides: {"init", "seed"} of a module, "outputs"
+        of a function that writes its results, "results" of one that may return them as a dict.
+    call : callable, optional
+        Returns the request of inputs and named, by default {"inputs", "named"}.
     """
 
     reference: Callable[[list[Any], dict[str, Any]], Any]
     inputs: list[Any]
     named: dict[str, Any]
     request: dict[str, Any] = field(default_factory=dict)
+    call: Callable[[list[Any], dict[str, Any]], dict[str, Any]] | None = None
+
+    def requested(self, inputs: list[Any], named: dict[str, Any]) -> dict[str, Any]:
+        """Return what the process of a solution gets for these arguments."""
+        found = self.call(inputs, named) if self.call else {"inputs": inputs, "named": named}
+        return self.request | found
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The files of a solution.
+
+    Parameters
+    ----------
+    files : dict
+        Contents by path in the folder of the solution.
+    main, entry : str
+        The file to load, and the function or class in it; "" where requests name the function.
+    request : dict
+        Replaces parts of the requests of the problem.
+    """
+
+    files: Mapping[str, bytes]
+    main: str
+    entry: str
+    request: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        compiled = not self.main.endswith(".py")
+        if compiled or any(_CUDA.search(data) for data in self.files.values()):
+            if compiled:
+                raise UnsupportedError(f"grade: {self.main} is not Python, which is not supported")
+            if shutil.which("nvcc") is None:
+                raise UnsupportedError(
+                    "grade: the solution is CUDA C++, which needs nvcc: not found"
+                )
+
+    @property
+    def uses_triton(self) -> bool:
+        """Return whether a file imports Triton."""
+        return any(re.search(rb"^\s*(import|from) triton", d, re.M) for d in self.files.values())
 
 
 class Problem(Protocol):
     """A problem of a benchmark."""
 
     name: str
-    entry: str  # of a solution: the function or class in its file
     tolerance: float  # of the own rule of the benchmark, relative and absolute
 
     def sizes(self) -> Iterator[Sizes]:
@@ -41,3 +94,32 @@ class Problem(Protocol):
 
     def trial(self, sizes: Sizes, seed: int) -> Trial:
         """Return the problem at these sizes."""
+
+    def solution(self, path: Path) -> Solution:
+        """Return the solution in a file or folder."""
+
+
+def in_file(path: Path, entry: str) -> Solution:
+    """Return the solution that is a file with this function or class."""
+    if not path.is_file():
+        raise invalid("grade", f"{path} is no file")
+    return Solution({"solution.py": path.read_bytes()}, "solution.py", entry)
+
+
+@contextlib.contextmanager
+def importing(modules: Mapping[str, ModuleType | None], *folders: Path) -> Iterator[None]:
+    """Import modules from these folders first, and given ones under their names.
+
+    Names of None are imported anew. Afterwards `sys.modules` is as before.
+    """
+    path, before = list(sys.path), {name: sys.modules.pop(name, None) for name in modules}
+    sys.path[:0] = map(str, folders)
+    sys.modules.update({name: module for name, module in modules.items() if module is not None})
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name, module in before.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module

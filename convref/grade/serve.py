@@ -3,10 +3,13 @@
 It has nothing to protect: verdicts are reached elsewhere, from the bytes that it returns.
 """
 
+import contextlib
 import importlib.util
+import math
 import os
 import socket
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +27,37 @@ _rooms: dict[tuple[str, int, int], Any] = {}
 def main() -> None:
     """Serve requests until the socket closes: `python -m convref.grade.serve FD FILE ENTRY`."""
     channel = socket.socket(fileno=int(sys.argv[1]))
-    path, entry, device = sys.argv[2:5]
+    path, entry, device, kernels = sys.argv[2:6]
     send(channel, {"isolation": enter(os.path.dirname(path))})
     torch.set_num_threads(1)
-    try:
-        solution = _loaded(Path(path), entry)
-    except BaseException as error:  # a solution may raise anything
-        send(channel, {"error": f"loading raises {_said(error)}"})
-        return
-    send(channel, {"ready": True})
+    with contextlib.ExitStack() as stack:
+        try:
+            if kernels == "triton" and device == "cpu":
+                stack.enter_context(_triton_on_cpu())
+            solution = loaded(Path(path), entry)
+        except BaseException as error:  # a solution may raise anything
+            send(channel, {"error": f"loading raises {_said(error)}"})
+            return
+        send(channel, {"ready": True})
+        _serve(channel, solution, device)
+
+
+def _triton_on_cpu() -> Any:
+    """Return a context in which kernels run as PTX, else have Triton's interpreter run them."""
+    for point in entry_points(group="convref.triton_devices"):
+        with contextlib.suppress(ImportError):
+            return point.load()()
+    os.environ["TRITON_INTERPRET"] = "1"
+    return contextlib.nullcontext()
+
+
+def _serve(channel: socket.socket, solution: Any, device: str) -> None:
     number = 0
     while (request := receive(channel)) is not None:
         number += 1
         torch.use_deterministic_algorithms(number % 2 == 0, warn_only=True)  # fills new memory
         try:
-            answer = {"output": _computed(solution, request, device)}
+            answer = {"output": computed(solution, request, device)}
             pack(answer)
         except BaseException as error:
             answer = {"error": f"raises {_said(error)}"}
@@ -49,19 +68,28 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:500]}"
 
 
-def _loaded(path: Path, entry: str) -> Any:
-    spec = importlib.util.spec_from_file_location("solution", path)
+def loaded(path: Path, entry: str) -> Any:
+    """Return the function or class of a solution, or its module."""
+    folder = str(path.parent)
+    sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(
+        "solution", path, submodule_search_locations=[folder]
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["solution"] = module
     spec.loader.exec_module(module)
+    return _named(module, entry) if entry else module
+
+
+def _named(module: Any, entry: str) -> Any:
     if not hasattr(module, entry):
         raise AttributeError(f"the solution has no {entry}")
     return getattr(module, entry)
 
 
-def _computed(solution: Any, request: dict[str, Any], device: str) -> Any:
+def computed(solution: Any, request: dict[str, Any], device: str) -> Any:
     """Return what the solution computes, and its gradients if cotangents are given."""
     inputs, named = _placed("operand", (request["inputs"], request["named"]), device)
     cotangents = request.get("cotangents")
@@ -73,13 +101,38 @@ def _computed(solution: Any, request: dict[str, Any], device: str) -> Any:
         own = {name: own[name] for name in named} if own.keys() == named.keys() else own
         leaves, found = [*_floats(inputs), *own.values()], call(*inputs)
     else:
-        leaves, found = [*_floats(inputs), *_floats(named)], solution(*inputs, **named)
+        call = _named(solution, request["entry"]) if "entry" in request else solution
+        leaves, outputs = [*_floats(inputs), *_floats(named)], _outputs(request, device)
+        for place, output in outputs:
+            inputs.insert(place, output) if isinstance(place, int) else named.update(
+                {place: output}
+            )
+        found = call(*inputs, **named)
+        found = _results(found, outputs, request["results"]) if "results" in request else found
     if cotangents is None:
         return found
     results = [t for t in _floats(found) if t.requires_grad]
     return torch.autograd.grad(
         results, leaves, _placed("cotangent", cotangents, device), allow_unused=True
     )
+
+
+def _outputs(request: dict[str, Any], device: str) -> list[tuple[int | str, Any]]:
+    """Return unwritten results by their place among the arguments."""
+    found = []
+    for place, shape, dtype in request.get("outputs", ()):
+        room = torch.full((math.prod(shape) * dtype.itemsize,), 255, dtype=torch.uint8)
+        found.append((place, room.view(dtype).view(shape).to(device)))
+    return found
+
+
+def _results(found: Any, outputs: list[tuple[int | str, Any]], names: list[str]) -> list[Any]:
+    """Return results in the order of their names."""
+    if outputs:
+        return [output for _, output in outputs]
+    if isinstance(found, dict):
+        return [found[name] for name in names]
+    return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
 def _module(solution: Any, request: dict[str, Any], named: dict[str, Any], device: str) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import missing_extra, shorten
 from .isolation import PROCESSES
+from .problem import Solution
 from .wire import WireError, pack, unpack
 
 try:
@@ -55,10 +56,8 @@ class Session:
 
     Parameters
     ----------
-    path : Path
-        Its file; a copy is run.
-    entry : str
-        The name of the function or class in it.
+    solution : Solution
+        Copies of its files are run.
     device : str
     limits : Limits
 
@@ -68,19 +67,23 @@ class Session:
         What the process cannot do, and what it could on this platform.
     """
 
-    def __init__(self, path: Path, entry: str, device: str, limits: Limits) -> None:
+    def __init__(self, solution: Solution, device: str, limits: Limits) -> None:
         self.limits = limits
         self._folder = tempfile.mkdtemp(prefix="convref-grade-")
-        copy = shutil.copy(path, Path(self._folder, "solution.py"))
+        for name, data in solution.files.items():
+            path = Path(self._folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
         self._channel, theirs = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         command = [sys.executable, "-P", "-m", "convref.grade.serve"]
-        command += [str(theirs.fileno()), str(copy), entry, device]
+        command += [str(theirs.fileno()), os.path.join(self._folder, solution.main)]
+        command += [solution.entry, device, "triton" if solution.uses_triton else ""]
         self._process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(),),
             cwd=self._folder,
-            env=self._environment(device),
+            env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -122,12 +125,11 @@ class Session:
         self._output.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _environment(self, device: str) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         found = {name: os.environ[name] for name in _KEPT if name in os.environ}
         found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         found["PYTHONDONTWRITEBYTECODE"] = "1"
-        found |= {**dict.fromkeys(_FOLDERS, self._folder), **dict.fromkeys(_THREADS, "1")}
-        return found if device != "cpu" else found | {"TRITON_INTERPRET": "1"}
+        return found | {**dict.fromkeys(_FOLDERS, self._folder), **dict.fromkeys(_THREADS, "1")}
 
     def _answer(self, ends: float, key: str) -> Any:
         size = int.from_bytes(self._read(8, ends), "little")

@@ -2,8 +2,8 @@
 
 import ast
 import math
-from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 Sizes = dict[int, int]  # by the number in the source, that which replaces it
 
 SMALLEST = 16  # smaller numbers are widths of windows, strides, axes
@@ -28,11 +29,16 @@ class Source:
     ----------
     text : str
     functions : tuple of str
-        The functions whose numbers may be sizes, besides those of the module's own variables.
+        The functions and methods whose numbers may be sizes, besides those of the module's own
+        variables.
+    given : dict
+        Names that the source uses and does not define.
     """
 
-    def __init__(self, text: str, name: str, functions: tuple[str, ...]) -> None:
-        self.name, self.functions = name, functions
+    def __init__(
+        self, text: str, name: str, functions: Collection[str], given: Mapping[str, Any] = _NONE
+    ) -> None:
+        self.name, self.functions, self._given = name, functions, given
         self._text = text
         self.numbers: set[int] = set()
         self._compiled({})
@@ -40,17 +46,18 @@ class Source:
     def run(self, sizes: Mapping[int, int]) -> dict[str, Any]:
         """Return the names that the source defines, at these sizes."""
         module = ModuleType("problem")
+        module.__dict__.update(self._given)
         exec(self._compiled(sizes), module.__dict__)
         return module.__dict__
 
     def _compiled(self, sizes: Mapping[int, int]) -> Any:
         tree = ast.parse(self._text, self.name)
         replace = _Replace(sizes, self.numbers)
-        for statement in tree.body:
-            if isinstance(statement, (ast.Assign, ast.AnnAssign)) or (
-                isinstance(statement, ast.FunctionDef) and statement.name in self.functions
-            ):
-                replace.visit(statement)
+        for node in tree.body:
+            for statement in node.body if isinstance(node, ast.ClassDef) else [node]:
+                named = isinstance(statement, ast.FunctionDef) and statement.name in self.functions
+                if named or (statement is node and isinstance(node, (ast.Assign, ast.AnnAssign))):
+                    replace.visit(statement)
         return compile(ast.fix_missing_locations(tree), self.name, "exec")
 
 

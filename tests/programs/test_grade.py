@@ -153,59 +153,13 @@ def test_the_certificate_counts_what_the_own_rule_accepts(tmp_path):
 
 
 def test_bad_input_is_refused(tmp_path, problem):
-    with pytest.raises(ConvrefError, match="format is x, needs kernelbench, gpumode"):
+    with pytest.raises(ConvrefError, match="format is x, needs kernelbench, gpumode, "):
         load("x", problem)
     with pytest.raises(ConvrefError, match="is no file"):
         load("kernelbench", tmp_path / "missing.py")
     problem.write_text("x = 1", "utf-8")
     with pytest.raises(ConvrefError, match="has no Model, get_inputs"):
         load("kernelbench", problem)
-
-
-GPU_MODE = """
-import torch
-from task import SCALE
-
-def generate_input(m, k, seed):
-    random = torch.Generator(device="cuda").manual_seed(seed)
-    x = torch.randn(m, k, generator=random, device="cuda")
-    return x, torch.empty(m, device="cuda")
-
-def ref_kernel(data):
-    x, output = data
-    output[...] = x.sum(1) * SCALE
-    return output
-"""
-TASK = """
-tests:
-  - {"m": 5, "k": 33, "seed": 1}
-  - {m: 7, k: 64, seed: 2}
-benchmarks:
-  - {"m": 4096, "k": 4096, "seed": 3}
-"""
-
-
-def test_problems_of_gpu_mode_are_read(tmp_path):
-    (tmp_path / "task.py").write_text("SCALE = 2", "utf-8")
-    (tmp_path / "task.yml").write_text(TASK, "utf-8")
-    path = tmp_path / "reference.py"
-    path.write_text(GPU_MODE, "utf-8")
-    problem = load("gpumode", path)
-    trials = [problem.trial(sizes, 3) for sizes in problem.sizes()]
-    assert [tuple(t.inputs[0][0].shape) for t in trials] == [(5, 33), (7, 64)]
-    x, output = trials[0].inputs[0]
-    before = output.clone()
-    assert torch.equal(trials[0].reference(trials[0].inputs, {}), 2 * x.sum(1))
-    assert torch.equal(output, before) or output.isnan().any()
-    assert "task" not in sys.modules
-    if not NIGHTLY:
-        return
-    solution = tmp_path / "solution.py"
-    for text, kind in (("x.sum(1) * 2", "pass"), ("x[:, 1:].sum(1) * 2", "wrong")):
-        solution.write_text(
-            f"def custom_kernel(data):\n    x, out = data\n    return {text}", "utf-8"
-        )
-        assert grade("gpumode", path, solution).verdict == kind
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="nightly")

@@ -48,11 +48,11 @@ def mutants(
 
     def note(number: int, op: Op, pairs: Any, found: Any, rule: Any) -> Any:
         name = op.name.removeprefix("aten.")
-        if _passed_through(op, pairs, found) is not None:
-            changes.append((number, f"without {name}", _dropped))
-        if name in _SUMS:
-            changes.append((number, f"last term of {name} dropped", _last_dropped))
-            changes.append((number, f"{name} in float16", _narrow))
+        for label, change in _OF_RESULTS.items():
+            if change(op, pairs, found, rule) is not None:
+                changes.append((number, label.format(name), change))
+        for label, change in _OF_SUMS.items() if name in _SUMS else ():
+            changes.append((number, label.format(name), change))
         return found
 
     _, right = traced(change=note)
@@ -76,7 +76,7 @@ def _at(place: int, change: Any) -> Change:
     return only
 
 
-def _passed_through(op: Op, pairs: Any, found: Any) -> Pair | None:
+def _dropped(op: Op, pairs: Any, found: Any, rule: Any) -> Pair | None:
     """Return the operand that the result would be without the operation."""
     first = next((p for p in pairs if isinstance(p, Pair)), None)
     if first is None or not isinstance(found, Pair) or first.value.shape != found.value.shape:
@@ -85,17 +85,44 @@ def _passed_through(op: Op, pairs: Any, found: Any) -> Pair | None:
     return None if same or not first.value.is_floating_point() else first
 
 
-def _dropped(op: Op, pairs: Any, found: Any, rule: Any) -> Any:
-    return _passed_through(op, pairs, found)
+def _unwritten(op: Op, pairs: Any, found: Any, rule: Any) -> Any:
+    """Return the result with zeros in its last slice, as if a tile ended before it."""
+    return _sliced(found, -1, lambda value: value.select(-1, -1).zero_())
+
+
+def _repeated(op: Op, pairs: Any, found: Any, rule: Any) -> Any:
+    """Return the result with the channel before the last in place of the last."""
+    return _sliced(found, 1, lambda value: value.select(1, -1).copy_(value.select(1, -2)))
+
+
+def _sliced(found: Any, axis: int, change: Callable[[Tensor], Any]) -> Any:
+    """Return results of which the first is changed, None if it stays the same."""
+    first = found if isinstance(found, Pair) else found[0]
+    value = first.value.clone()
+    if value.ndim <= max(axis, 0) or value.shape[axis] < 2 or value.dtype == torch.bool:
+        return None
+    change(value)
+    if bool((value == first.value).all()):
+        return None
+    first = first._replace(value=value)
+    return first if isinstance(found, Pair) else (first, *found[1:])
 
 
 def _last_dropped(op: Op, pairs: Any, found: Any, rule: Any) -> Any:
+    return _with_term(op, pairs, rule, -1, 0)
+
+
+def _first_twice(op: Op, pairs: Any, found: Any, rule: Any) -> Any:
+    return _with_term(op, pairs, rule, 0, 2)
+
+
+def _with_term(op: Op, pairs: Any, rule: Any, term: int, factor: int) -> Any:
     place = _SUMS[op.name.removeprefix("aten.")]
     changed = list(pairs)
     value = pairs[place].value.clone()
     axis = 1 if op.name.endswith("convolution") else -1
     if value.ndim:
-        value.select(axis, -1).zero_()
+        value.select(axis, term).mul_(factor)
     changed[place] = pairs[place]._replace(value=value)
     return rule(*changed)
 
@@ -110,3 +137,15 @@ def _narrow(op: Op, pairs: Any, found: Any, rule: Any) -> Any:
 
 def _floats(p: Any) -> bool:
     return isinstance(p, Pair) and bool(p.value.is_floating_point())
+
+
+_OF_RESULTS = {
+    "without {}": _dropped,
+    "last slice of {} not written": _unwritten,
+    "last channel of {} repeats": _repeated,
+}
+_OF_SUMS = {
+    "last term of {} dropped": _last_dropped,
+    "first term of {} twice": _first_twice,
+    "{} in float16": _narrow,
+}

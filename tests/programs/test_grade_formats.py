@@ -1,0 +1,281 @@
+"""Each format of `convref grade`: a right solution passes, a wrong and a cheating one do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("psutil", reason="psutil is not installed")
+
+from convref import ConvrefError, UnsupportedError  # noqa: E402
+from convref.grade import check_implementation, grade, grading, load  # noqa: E402
+from convref.grade.serve import computed, loaded  # noqa: E402
+from convref.grade.session import EndedError  # noqa: E402
+from convref.grade.wire import pack, unpack  # noqa: E402
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+
+GPU_MODE = """
+import torch
+from task import SCALE
+
+def generate_input(m, k, seed):
+    random = torch.Generator(device="cuda").manual_seed(seed)
+    x = torch.randn(m, k, generator=random, device="cuda")
+    return x, torch.empty(m, device="cuda")
+
+def ref_kernel(data):
+    x, output = data
+    output[...] = x.sum(1) * SCALE
+    return output
+"""
+TASK = """
+tests:
+  - {"m": 5, "k": 33, "seed": 1}
+  - {m: 7, k: 64, seed: 2}
+benchmarks:
+  - {"m": 4096, "k": 4096, "seed": 3}
+"""
+KERNEL = "import torch\n\ndef custom_kernel(data):\n    x, output = data\n    return {}\n"
+
+TRACE = """
+Operator: aten.add.Tensor
+cnt: 3, ((T([512, 96], f32), T([96], f32)), {'alpha': 2})
+cnt: 1, ((T([33], f32, [2]), 4), {})
+"""
+IMPLEMENTATION = "def add__Tensor_kernel_impl(x, y, *, alpha=1):\n    return {}\n"
+
+REFERENCE = """
+import torch
+
+@torch.no_grad()
+def run(x, weight, eps):
+    assert x.shape[-1] == 96
+    rstd = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+    return x * rstd * weight, rstd
+"""
+DEFINITION = {
+    "name": "rms_norm_n96",
+    "axes": {
+        "batch": {"type": "var"},
+        "n": {"type": "const", "value": 96},
+        "one": {"type": "expr", "expression": "n // n"},
+    },
+    "inputs": {
+        "x": {"shape": ["batch", "n"], "dtype": "float32"},
+        "weight": {"shape": ["n"], "dtype": "float32"},
+        "eps": {"shape": None, "dtype": "float32"},
+    },
+    "outputs": {
+        "y": {"shape": ["batch", "n"], "dtype": "float32"},
+        "rstd": {"shape": ["batch", "one"], "dtype": "float32"},
+    },
+    "reference": REFERENCE,
+}
+WORKLOAD = {
+    "uuid": "1",
+    "axes": {"batch": 512},
+    "inputs": {"x": {"type": "random"}, "weight": {"type": "random"}}
+    | {"eps": {"type": "scalar", "value": 1e-5}},
+}
+RUN = """
+from helper import rstd_of
+
+def kernel(x, weight, eps, y, rstd):
+    rstd[:] = rstd_of(x, eps)
+    y[:] = {}
+"""
+HELPER = "def rstd_of(x, eps):\n    return (x.square().sum(-1, keepdim=True) / 96 + eps).rsqrt()\n"
+
+BENCHMARK = """
+import torch
+from kernels.benchmark import Benchmark
+
+class SiluBenchmark(Benchmark):
+    seed = 42
+
+    def setup_large(self):
+        self.x = torch.randn(640, 2 * 96, device=self.device)
+        self.out = torch.empty(640, 96, device=self.device)
+
+    def benchmark_large(self):
+        self.kernel.silu_and_mul(self.out, self.x)
+
+    def verify_large(self):
+        x, y = self.x.chunk(2, -1)
+        return torch.nn.functional.silu(x) * y
+"""
+PACKAGE = "from .silu import silu_and_mul\n"
+SILU = "import torch\n\ndef silu_and_mul(out, x):\n    n = x.shape[1] // 2\n    out[:] = {}\n"
+
+
+def gpu_mode(folder, body):
+    (folder / "task.py").write_text("SCALE = 2", "utf-8")
+    (folder / "task.yml").write_text(TASK, "utf-8")
+    return written(folder, "reference.py", GPU_MODE), written(folder, "k.py", KERNEL.format(body))
+
+
+def backend_bench(folder, body):
+    text = IMPLEMENTATION.format(body)
+    return written(folder, "add.txt", TRACE), written(folder, "add__Tensor_implementation.py", text)
+
+
+def definition(folder, body):
+    """Write a definition as FlashInfer-Bench does, and a solution of two files."""
+    (folder / "definitions").mkdir(exist_ok=True)
+    (folder / "workloads").mkdir(exist_ok=True)
+    written(folder, "workloads/rms.jsonl", json.dumps({"workload": WORKLOAD, "solution": None}))
+    sources = {"kernel.py": RUN.format(body), "helper.py": HELPER}
+    answer = {
+        "spec": {"entry_point": "kernel.py::kernel"},
+        "sources": [{"path": path, "content": text} for path, text in sources.items()],
+    }
+    problem = written(folder, "definitions/rms.json", json.dumps(DEFINITION))
+    return problem, written(folder, "solution.json", json.dumps(answer))
+
+
+def returning(folder, body):
+    """Write a definition as SOL-ExecBench does, and a file whose function returns a dict."""
+    written(folder, "workload.jsonl", json.dumps(WORKLOAD))
+    returns = f"return {{'rstd': rstd, 'y': {body}}}"
+    text = f"{HELPER}\ndef run(x, weight, eps):\n    rstd = rstd_of(x, eps)\n    {returns}\n"
+    answer = {
+        "spec": {"entry_point": "main.py::run", "destination_passing_style": False},
+        "sources": [{"path": "main.py", "content": text}],
+    }
+    problem = written(folder, "definition.json", json.dumps(DEFINITION))
+    return problem, written(folder, "solution.json", json.dumps(answer))
+
+
+def hugging_face(folder, body):
+    (folder / "kernel").mkdir(exist_ok=True)
+    written(folder, "kernel/__init__.py", PACKAGE)
+    written(folder, "kernel/silu.py", SILU.format(body))
+    return written(folder, "benchmark.py", BENCHMARK), folder / "kernel"
+
+
+def written(folder, name, text):
+    (folder / name).write_text(text, "utf-8")
+    return folder / name
+
+
+STALE = "KEPT.setdefault('first', {})"
+# By format: how its files are written, and bodies that are right, wrong and cheating.
+FORMATS = {
+    "gpumode": (
+        gpu_mode,
+        "x.flip(1).sum(1) * 2",
+        "x.bfloat16().sum(1).float() * 2",
+        "output",  # as it was given: what the last kernel left in it
+    ),
+    "backendbench": (
+        backend_bench,
+        "y * alpha + x",
+        "y + x",
+        "globals().setdefault('kept', x + alpha * y)",
+    ),
+    "flashinfer-bench": (
+        definition,
+        "weight * rstd * x",
+        "(x.half() * rstd.half() * weight.half()).float()",
+        "y.nan_to_num()",
+    ),
+    "sol-execbench": (returning, "weight * rstd * x", "x * rstd", "x"),
+    "huggingface": (
+        hugging_face,
+        "x[:, n:] * x[:, :n] / (1 + torch.exp(-x[:, :n]))",
+        "x[:, n:] * x[:, :n] / (1 + torch.exp(-x[:, :n])).half()",
+        "globals().setdefault('kept', torch.nn.functional.silu(x[:, :n]) * x[:, n:]).mean()",
+    ),
+}
+
+
+class Here:
+    """A session in this process: what travels is packed and read, without a process or limits."""
+
+    isolation = ()
+    folder = None
+
+    def __init__(self, solution, device, limits):
+        self.solution, self.device = solution, device
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        sys.path.remove(str(self.folder))
+        for name in ("helper", "solution", "solution.silu"):
+            sys.modules.pop(name, None)
+
+    def start(self):
+        for name, data in self.solution.files.items():
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_bytes(data)
+        self.loaded = loaded(self.folder / self.solution.main, self.solution.entry)
+
+    def call(self, request):
+        try:
+            return unpack(pack(computed(self.loaded, unpack(pack(request)), self.device)))
+        except Exception as error:
+            raise EndedError("raises", f"{type(error).__name__}: {error}") from None
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_solutions_of_each_format_are_graded(name, tmp_path, monkeypatch):
+    write, *bodies = FORMATS[name]
+    if not NIGHTLY:  # a process costs seconds
+        monkeypatch.setattr(grading, "Session", Here)
+    for number, (body, kind) in enumerate(zip(bodies, ("pass", "wrong", "wrong"))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        problem, solution = write(folder, body)
+        monkeypatch.setattr(Here, "folder", tmp_path / f"run{number}")
+        found = grade(name, problem, solution, seed=1)
+        assert found.verdict == kind, f"{body}: {found}"
+        if kind == "pass":
+            assert len({str(draw.sizes) for draw in found.draws}) > 1
+            assert found.score > 0.9, found.power
+    assert not {"task", "helper", "kernels"} & set(sys.modules)
+
+
+def test_the_judge_is_a_check_of_gpu_mode():
+    x = torch.randn(9, 33)
+    right = check_implementation(lambda data: data.sum(1), x, x.flip(1).sum(1))
+    assert right == (True, "")
+    is_right, reason = check_implementation(lambda data: data.sum(1), x, x[:, 1:].sum(1))
+    assert not is_right
+    assert "needs" in reason
+    assert check_implementation(lambda data: data.zero_(), x, x * 0)[0]
+
+
+def test_bad_problems_are_refused(tmp_path, monkeypatch):
+    for name, file, text, says in (
+        ("backendbench", "a", "Operator: aten.add.Tensor", "needs one and its cnt"),
+        ("backendbench", "a", "Operator: aten.add.X\ncnt: 1, ((), {})", "no overload aten.add.X"),
+        ("sol-execbench", "a", "{", "is not JSON"),
+        ("sol-execbench", "a", '{"axes": {}}', "has no inputs, outputs, reference"),
+        ("sol-execbench", "a", json.dumps(DEFINITION), "needs .*workload.jsonl or"),
+        ("huggingface", "a", "x = 1", "no class with benchmark_X and verify_X"),
+    ):
+        with pytest.raises(ConvrefError, match=says):
+            load(name, written(tmp_path, file, text))
+    problem, solution = definition(tmp_path, "x")
+    facts = json.loads(solution.read_text("utf-8"))
+    facts["spec"]["entry_point"] = "kernel.cu::run"
+    solution.write_text(json.dumps(facts), "utf-8")
+    with pytest.raises(UnsupportedError, match=r"kernel\.cu is not Python"):
+        grade("flashinfer-bench", problem, solution)
+    monkeypatch.setattr(grading, "Session", Here)
+    monkeypatch.setattr(Here, "folder", tmp_path / "run")
+    paths = definition(tmp_path, "x")
+    with pytest.raises(ConvrefError, match="backward needs a solution that returns"):
+        grade("flashinfer-bench", *paths, backward=True)
+    problem, solution = gpu_mode(tmp_path, "x")
+    solution.write_text("from torch.utils.cpp_extension import load_inline", "utf-8")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UnsupportedError, match="needs nvcc: not found"):
+        grade("gpumode", problem, solution)
