@@ -119,7 +119,7 @@ class Plan:
         return "\n".join((str(self.call), *rows))
 
 
-def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
+def plan(call: Call, backend: str = "auto", kind: str = "numpy", *, unproven: bool = False) -> Plan:
     """Return the Plan of `call`: which backend computes it, and why; and prepare that backend.
 
     Kernels are compiled here rather than in the first `run`, which may be under the capture of a
@@ -132,6 +132,8 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
         A name, "package.module:object", or "auto".
     kind : str
         Kind of array that the operands are, "numpy" or "torch"; matters to "auto" only.
+    unproven : bool
+        Whether the backend may use kernels that no device has run; "auto" never does.
 
     Returns
     -------
@@ -149,7 +151,7 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     conv.fprop:n1c1k1_i3_f3
       * numpy: computes NumPy arrays exactly
     """
-    made = choose(call, backend, kind)
+    made = choose(call, with_unproven(call, backend) if unproven else backend, kind)
     if prepare := getattr(made.backend, "prepare", None):
         prepare(call)
     return made
@@ -169,6 +171,15 @@ def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     found = _plan(call, backend, kind)
     same = found.call is call or repr(found.call) == repr(call)  # 0.0 equals -0.0
     return found if same else replace(found, call=call)
+
+
+def with_unproven(call: Call, backend: str) -> str:
+    """Return the name of a backend's variant that may use kernels that no device has run."""
+    found = "" if backend == "auto" else getattr(load(backend), "with_unproven", "")
+    if not found:
+        what = f"{shorten(repr(backend))} has no unproven kernels, needs a backend that has some"
+        raise invalid(call.where, what, call)
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -265,7 +276,9 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     return choose(call, backend, like.kind).run(*operands)
 
 
-def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:
+def explain(
+    call: Call, backend: str = "auto", kind: str = "numpy", *, unproven: bool = False
+) -> str:
     """Return, as text, each candidate for `call`, the verdict on it and the reason.
 
     Examples
@@ -275,7 +288,7 @@ def explain(call: Call, backend: str = "auto", kind: str = "numpy") -> str:
     conv.fprop: no backend for abacus on cpu (conv.fprop:n1c1k1_i3_f3)
     """
     try:
-        made = choose(call, backend, kind)
+        made = choose(call, with_unproven(call, backend) if unproven else backend, kind)
     except UnsupportedError as error:
         return str(error)
     describe = getattr(made.backend, "describe", None)

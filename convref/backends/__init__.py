@@ -78,6 +78,8 @@ class Backend(Protocol):
 
     These are optional too:
 
+    - ``with_unproven``, the "package.module:object" of a variant that also uses kernels that no
+      device has run; `convref.dispatch.plan` takes it for ``unproven=True``;
     - ``prepare(call)``, which compiles and loads the kernels that the first `run` of a call needs;
       `convref.dispatch.plan` calls it;
     - ``inspect(call, arch)``, which returns an `Inspected` for each kernel of a call, compiled for

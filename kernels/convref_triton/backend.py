@@ -1,6 +1,11 @@
-"""The backend "triton": our kernels on CUDA tensors, and interpreted, strictly, on the CPU."""
+"""The backend "triton": our kernels on CUDA tensors, and interpreted, strictly, on the CPU.
 
-from collections.abc import Callable, Iterable, Sequence
+A kernel that no card has run is chosen only by the object `unproven`, which `convref.plan` takes
+for ``unproven=True``; with the environment's ``CONVREF_UNPROVEN=1`` by `backend`, too.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -39,9 +44,10 @@ class TritonBackend:
     serial = True  # the interpreter has state of its own
     chunk = 64  # the interpreter needs seconds for some examples
     large = False  # and minutes for thousands of programs
+    with_unproven = f"{__name__}:unproven"
 
-    def __init__(self, name: str = "triton") -> None:
-        self.name = name
+    def __init__(self, name: str = "triton", unproven: bool = False) -> None:
+        self.name, self._unproven = name, unproven
 
     def supports(self, call: Call) -> str | None:
         if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
@@ -85,13 +91,14 @@ class TritonBackend:
     def _run(
         self, call: Call, arrays: dict[str, Any], choice: Choice | None, fusion: Fusion
     ) -> dict[str, torch.Tensor]:
-        on_card = call.specs[0].device == "cuda"
         tensors = {role: to_torch(array) for role, array in arrays.items()}
-        if on_card:
-            tensors = {role: tensor.cuda() for role, tensor in tensors.items()}
+        device = None
+        if call.specs[0].device == "cuda":
+            device = _device_of(call, tensors)
+            tensors = {role: tensor.to(device.place) for role, tensor in tensors.items()}
         facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
-        made = cached_plan(call, facts, choice, fusion)
-        found = gpu.run(made, tensors) if on_card else self.interpret(made, tensors)
+        made = cached_plan(call, facts, choice, fusion, device, self._unproven)
+        found = gpu.run(made, tensors) if device else self.interpret(made, tensors)
         return {name.removesuffix(NEW): tensor for name, tensor in found.items()}
 
     def interpret(
@@ -121,15 +128,15 @@ class TritonBackend:
         """Return why "auto" leaves a call to others; None if we were faster on this card, twice."""
         if call.specs[0].device != "cuda":
             return "the interpreter is for tests"
-        slower = "not measured at most {} of the best other time on {}, twice"
-        return None if is_fastest(call, _card(call)) else slower.format(AT_MOST, _card(call))
+        card = torch.cuda.get_device_name()
+        slower = f"not measured at most {AT_MOST} of the best other time on {card}, twice"
+        return None if is_fastest(call, card) else slower
 
     def prepare(self, call: Call) -> None:
         """Compile and load the kernels of a call on the current CUDA device; else do nothing."""
         if call.specs[0].device == "cuda":
-            facts = tuple(operands(call).values())
-            made = cached_plan(call, facts, None, UNFUSED)
-            gpu.prepare(made, gpu.cuda(torch.cuda.current_device()))
+            facts, device = tuple(operands(call).values()), gpu.cuda(torch.cuda.current_device())
+            gpu.prepare(cached_plan(call, facts, None, UNFUSED, device, self._unproven), device)
 
     def inspect(self, call: Call, arch: str, kernel: str = "") -> list[Inspected]:
         """Return each kernel of a call on a card, compiled for an architecture such as "sm_90".
@@ -150,10 +157,12 @@ class TritonBackend:
 
     def configurations(self, call: Call) -> list[Choice]:
         """Return the kernels and tiles that `run` accepts, the one expected to be fastest first."""
-        return list(_configurations(call, _arch(call), _sms(call)))
+        device = _current(call)
+        return list(_configurations(call, *(device.arch, device.sms) if device else ()))
 
     def describe(self, call: Call) -> str:
-        return plan(call, operands(call), card=_card(call), arch=_arch(call)).reason
+        facts = tuple(operands(call).values())
+        return cached_plan(call, facts, None, UNFUSED, _current(call), self._unproven).reason
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: float32 sums, which tensor cores may truncate."""
@@ -175,16 +184,40 @@ def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:
     return Tensor(role, shape, strides, call.dtype_of(role), tensor.data_ptr() % 16 == 0)
 
 
+def _current(call: Call) -> gpu.Device | None:
+    """Return the current CUDA device; None of a call that is interpreted."""
+    return gpu.cuda(torch.cuda.current_device()) if call.specs[0].device == "cuda" else None
+
+
+def _device_of(call: Call, tensors: Mapping[str, torch.Tensor]) -> gpu.Device:
+    """Return the device of the operands, the current one if they are on the CPU."""
+    found = {tensor.device: role for role, tensor in tensors.items() if tensor.is_cuda}
+    if len(found) > 1:
+        (one, first), (other, second), *_ = found.items()
+        what = f"{first} is on {one} and {second} on {other}, needs one device"
+        raise invalid("triton", what, call)
+    index = next(iter(found)).index if found else torch.cuda.current_device()
+    return gpu.cuda(index)
+
+
 @lru_cache(_PLANS)
 def cached_plan(
-    call: Call, tensors: tuple[Tensor, ...], choice: Choice | None, fusion: Fusion
+    call: Call,
+    tensors: tuple[Tensor, ...],
+    choice: Choice | None,
+    fusion: Fusion,
+    device: gpu.Device | None,  # None if the plan is interpreted
+    unproven: bool,
 ) -> KernelPlan:
     known = {tensor.role: tensor for tensor in tensors}
-    return plan(call, known, choice, _card(call), fusion, _arch(call), _sms(call))
+    if device is None:
+        return plan(call, known, choice, fusion=fusion, unproven=unproven)
+    where = device.arch, device.sms
+    return plan(call, known, choice, device.name, fusion, *where, unproven)
 
 
 @lru_cache(_PLANS)
-def _configurations(call: Call, arch: str, sms: int) -> tuple[Choice, ...]:
+def _configurations(call: Call, arch: str = archs.DEFAULT, sms: int = 0) -> tuple[Choice, ...]:
     tensors = operands(call)
     found = offered(call, tensors, arch)
     if call.op != "conv" or len(call.wanted) > 1:
@@ -193,18 +226,5 @@ def _configurations(call: Call, arch: str, sms: int) -> tuple[Choice, ...]:
     return tuple(ranked(task, found))
 
 
-def _card(call: Call) -> str:
-    return torch.cuda.get_device_name() if call.specs[0].device == "cuda" else ""
-
-
-def _arch(call: Call) -> str:
-    on_card = call.specs[0].device == "cuda"
-    return gpu.cuda(torch.cuda.current_device()).arch if on_card else archs.DEFAULT
-
-
-def _sms(call: Call) -> int:
-    on_card = call.specs[0].device == "cuda"
-    return gpu.cuda(torch.cuda.current_device()).sms if on_card else 0
-
-
-backend = TritonBackend()
+backend = TritonBackend(unproven=os.environ.get("CONVREF_UNPROVEN") == "1")
+unproven = TritonBackend(unproven=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -28,12 +30,13 @@ from triton.runtime.jit import create_function_from_signature
 from convref_triton.backend import backend, cached_plan
 from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, layout_of, operands
-from convref_triton.compile import aot, classes, inspection
+from convref_triton.compile import aot, classes, inspection, versions
 from convref_triton.compile.expectations import shortfalls
 from convref_triton.compile.specialize import specialize
 from convref_triton.hopper import gluon, ring
 from convref_triton.plan import archs
 from convref_triton.plan.choose import UNMEASURED, offered, plan
+from convref_triton.plan.kernels import BY_NAME
 from convref_triton.plan.launch import Descriptor, Launch, Slot
 from convref_triton.plan.task import UNFUSED, Fusion
 from convref_triton.run import gpu
@@ -221,14 +224,11 @@ LINE = LINES["fprop by 16"]
 
 
 @pytest.mark.parametrize("name", ["fprop by 16", "dgrad strided", "wgrad by 16"])
-def test_grid_has_one_program_per_multiprocessor(name, device, monkeypatch):
+def test_grid_has_one_program_per_multiprocessor(name, device):
     call, found = rows(name)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
     facts, grids = tuple(operands(call).values()), {}
     for sms in (7, 0, 2**20):  # 0: as many as plans assume
-        monkeypatch.setattr(gpu, "cuda", lambda _, sms=sms: replace(device, sms=sms))
-        made = cached_plan.__wrapped__(call, facts, found[0], UNFUSED)  # past its cache
+        made = cached_plan(call, facts, found[0], UNFUSED, replace(device, sms=sms), False)
         ours = [s for s in made.steps if isinstance(s, Launch) and s.kernel.__name__ in NAMES]
         grids[sms] = [step.grid[0] for step in ours]
     assert grids[7] == [min(n, 7) for n in grids[2**20]]
@@ -243,6 +243,32 @@ def test_heuristic_never_chooses_one_and_gives_the_reason():
         kernels = {s.kernel.__name__ for s in made.steps if isinstance(s, Launch)}
         assert not kernels & set(NAMES)
         assert UNMEASURED in made.reason
+
+
+def test_unproven_kernels_are_chosen_by_the_estimate_if_allowed():
+    taken = set()
+    for line in LINES.values():
+        call = on_gpu(line)
+        reason = plan(call, operands(call), unproven=True).reason
+        taken |= {reason.split()[1]} & set(NAMES)
+        assert UNMEASURED not in reason
+        assert ("; no card has run it" in reason) == (reason.split()[1] in (*NAMES, "im2col"))
+    assert len(taken) >= 2
+
+
+def test_versions_are_compiled_or_refused_with_a_reason(monkeypatch, capsys):
+    shown = (BY_NAME["bgrad"], gluon.absent("gluon_halo", ""))
+    monkeypatch.setattr(versions, "KERNELS", shown)
+    monkeypatch.setattr(gluon, "ABSENT", shown[1:])
+    monkeypatch.setattr(gluon, "lacks", lambda name: "another Gluon")
+    assert versions.main([]) == 0
+    assert (
+        "| bgrad | compiled |\n| gluon_halo | refused: another Gluon |" in capsys.readouterr().out
+    )
+    broken = aot.CompileError("no such instruction")
+    monkeypatch.setattr(aot, "compile", Mock(side_effect=broken))
+    assert versions.main([]) == 1
+    assert "| bgrad | failed: no such instruction |" in capsys.readouterr().out
 
 
 def test_measured_row_chooses_one(card):  # noqa: F811
@@ -299,7 +325,7 @@ def test_inspect_by_kernel_and_tile():
 
 
 def test_other_triton_versions_have_no_gluon_kernels():
-    """The package works without Gluon."""
+    """The package works without Gluon, and `CONVREF_UNPROVEN` allows what is precompiled."""
     code = """
 import sys, triton
 triton.__version__ = "3.9.0"
@@ -308,12 +334,17 @@ from convref.case import Spec
 from convref.errors import ConvrefError
 from convref.case import parse
 from convref_triton.hopper import gluon
-from convref_triton.backend import backend
+from convref_triton import backend
 assert gluon.KERNELS == ()
-print(backend.describe(parse(sys.argv[1]).call))
+backend._current = lambda call: None
+call = parse(sys.argv[1]).call
+print(backend.TritonBackend().describe(call), backend.backend.describe(call), sep="\\n")
 """
-    command = [sys.executable, "-c", code, LINE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-c", code, f"{LINE}:dev=cuda"]
+    env = {**os.environ, "CONVREF_UNPROVEN": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env)
     assert done.returncode == 0, done.stderr
-    assert "y: tma" in done.stdout
-    assert "gluon" not in done.stdout
+    for text, kernel in zip(done.stdout.splitlines(), ("tma", "im2col"), strict=True):
+        assert text.startswith(f"y: {kernel}")
+        for name in ("gluon_fprop", "gluon_halo"):
+            assert f"no {name}: it is written for the Gluon of Triton 3.6 to 3.8" in text

@@ -308,7 +308,6 @@ def test_a_call_on_a_card_is_prepared_by_its_specs(device, monkeypatch):
     """The first run on tensors of these layouts then finds its plan and its kernels."""
     monkeypatch.setattr(gpu, "cuda", lambda index: device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *index: "a card")
     call = parse(LINES[0]).call
     backend.prepare(call)
     assert not [line for line in device.driver.log() if "launch" in line]
@@ -318,6 +317,53 @@ def test_a_call_on_a_card_is_prepared_by_its_specs(device, monkeypatch):
     assert len(gpu._ready) == before + 1
     backend.prepare(on_card)
     assert len(gpu._ready) == before + 1
+
+
+class OnCard(torch.Tensor):
+    """A tensor that says that it is on a CUDA device."""
+
+    index = 0
+    is_cuda = True
+    device = property(lambda self: torch.device("cuda", self.index))
+
+
+def on_cards(*indices):
+    """Return a call on CUDA devices and its operands, one on each of these devices."""
+    call = parse("conv.fprop:n1c16k16_i4x4_f1x1:bias=0:dt=bf16:mem=nhwc:dev=cuda").call
+    tensors = []
+    for index, tensor in zip(indices, (torch.zeros(1, 16, 4, 4), torch.zeros(16, 16, 1, 1))):
+        tensors.append(tensor.bfloat16().as_subclass(OnCard))
+        tensors[-1].index = index
+    return call, tensors
+
+
+def test_operands_stay_on_their_device(device, monkeypatch):
+    """Cards of one machine may differ: architecture and multiprocessors are those of the device."""
+    cards = [replace(device, name=f"card {i}", sms=7 + i) for i in range(2)]
+    asked, planned = [], []
+    monkeypatch.setattr(gpu, "cuda", lambda index: asked.append(index) or cards[index])
+    monkeypatch.setattr(gpu, "run", lambda made, tensors: planned.append(made) or {})
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    for index in (1, 0, 1):
+        call, tensors = on_cards(index, index)
+        backend.run(call, *tensors)
+    assert asked == [1, 0, 1]
+    assert planned[0] is planned[2]
+    assert planned[0] is not planned[1]
+    call, tensors = on_cards(0, 1)
+    with pytest.raises(ConvrefError, match="x is on cuda:0 and w on cuda:1, needs one device"):
+        backend.run(call, *tensors)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch finds fewer than two devices")
+def test_a_call_on_a_device_that_is_not_current():
+    call, _ = on_cards()
+    x, w = (torch.randn(16, n, device="cuda:1").bfloat16() for n in (16, 16))
+    x, w = x.reshape(1, 16, 4, 4), w.reshape(16, 16, 1, 1)
+    found = backend.run(call, x, w)[0]
+    assert found.device == x.device
+    assert torch.equal(found.cpu(), backend.run(call, x.to("cuda:0"), w.to("cuda:0"))[0].cpu())
 
 
 @pytest.mark.nightly

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convref import explain
+from convref import ConvrefError, dispatch, explain
 from convref.case import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton.backend import backend
+from convref_triton.backend import backend, unproven
 from convref_triton.common.geometry import operands
 from convref_triton.compile import classes
 from convref_triton.compile.specialize import specialize
@@ -78,6 +78,16 @@ def test_explain_shows_kernel_and_tile():
     text = explain(parse("conv.wgrad:n8c64k64_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call, "triton")
     assert "* triton: selected by the caller" in text
     assert "dw: wgrad 64x" in text
+
+
+def test_unproven_kernels_are_allowed_for_a_named_backend():
+    call = parse("conv.fprop:n1c16k16_i4x4_f3x3:bias=0:dt=bf16").call
+    assert dispatch.plan(call, "triton", unproven=True).backend is unproven
+    assert dispatch.plan(call, "triton").backend is backend
+    assert "y: " in explain(call, "triton", unproven=True)
+    for name in ("auto", "numpy"):
+        with pytest.raises(ConvrefError, match=f"'{name}' has no unproven kernels"):
+            dispatch.plan(call, name, unproven=True)
 
 
 LINE = "conv.fprop:n8c64k64_i28x28_f3x3_p1:bias=0:dt=bf16:mem=nhwc"

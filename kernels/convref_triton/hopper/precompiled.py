@@ -29,6 +29,14 @@ def assembler(arch: str) -> str:
     return get_ptxas(int(arch.removeprefix("sm_").rstrip("a"))).path
 
 
+@cache
+def assembler_version(path: str) -> str:
+    """Return the version of a ptxas, such as "12.8.93"."""
+    printed = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"V(\d+\.\d+\.\d+)", printed)
+    return found[1] if found else "unknown"
+
+
 @dataclass(frozen=True, eq=False)
 class Precompiled:
     """A compiled kernel, used in place of a `triton.runtime.JITFunction`."""

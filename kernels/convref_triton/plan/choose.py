@@ -53,6 +53,7 @@ def plan(
     fusion: Fusion = UNFUSED,  # the epilogue of a forward convolution
     arch: str = archs.DEFAULT,  # architecture of the device
     sms: int = 0,  # its multiprocessors; 0 for as many as estimates assume
+    unproven: bool = False,  # whether kernels that no card has run may be chosen
 ) -> KernelPlan:
     builder = Builder(call, tensors)
     for task in tasks(builder, fusion, arch, sms):
@@ -65,7 +66,7 @@ def plan(
         if choice is not None and choice.key in possible:
             used, why = possible[choice.key], "asked for"
         else:
-            used, why = _looked_up(task, card, possible)
+            used, why = _looked_up(task, card, possible, unproven)
         spec = BY_NAME[used.kernel]
         spec.add(task, used.tile)
         roles = call.wanted if spec.whole_call else (task.role,)
@@ -117,9 +118,11 @@ def ranked(task: Task, choices: Iterable[Choice]) -> list[Choice]:
     return list(dict.fromkeys([*heads.values(), *order, *every]))
 
 
-def _looked_up(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[Choice, str]:
+def _looked_up(
+    task: Task, card: str, possible: Mapping[str, Choice], unproven: bool
+) -> tuple[Choice, str]:
     """Return the choice measured to be fastest, else the estimate's, and the reason."""
-    expected, why = _expected(task)
+    expected, why = _expected(task, unproven)
     found = measured.look_up(task.builder.call, task.role, card)
     if found is None:
         return expected, why
@@ -130,16 +133,23 @@ def _looked_up(task: Task, card: str, possible: Mapping[str, Choice]) -> tuple[C
     return choice, where
 
 
-def _expected(task: Task) -> tuple[Choice, str]:
-    passed = ["heuristic"]
-    spec = next(spec for spec in serving(task.kind) if spec.refusal(task) is None)
-    for other in serving(task.kind):
-        if other is spec:
-            break
-        passed.append(f"no {other.name}: {other.refusal(task)}")
-    for other in serving(task.kind, measured_only=True):
-        passed.append(f"no {other.name}: {other.refusal(task) or UNMEASURED}")
-    return Choice(spec.name, spec.best(task), spec.source), "; ".join(passed)
+def _expected(task: Task, unproven: bool) -> tuple[Choice, str]:
+    """Return the first kernel that serves a task, or an allowed one that is estimated faster."""
+    passed = []
+    proven, found = serving(task.kind), []
+    for spec in (*proven, *serving(task.kind, measured_only=True)):
+        if found and spec in proven:
+            continue
+        reason = spec.refusal(task)
+        if reason is None and spec.measured_only and not unproven:
+            reason = UNMEASURED
+        if reason is None:
+            found.append(spec)
+        else:
+            passed.append(f"no {spec.name}: {reason}")
+    best = min(found, key=lambda spec: spec.us(task, spec.best(task)) if spec.work else 0.0)
+    how = "estimated faster; no card has run it" if best.measured_only else "heuristic"
+    return Choice(best.name, best.best(task), best.source), "; ".join((how, *passed))
 
 
 def refusal(call: Call, arch: str = archs.DEFAULT) -> str | None:

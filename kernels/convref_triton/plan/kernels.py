@@ -37,6 +37,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     norm.SPEC,
     resize.SPEC,
     *gluon.KERNELS,
+    *gluon.ABSENT,
     im2col.SPEC,
 )
 BY_NAME = {spec.name: spec for spec in KERNELS}

@@ -50,12 +50,13 @@ class Device:
     # Whether the current stream records a graph, during which nothing can be loaded.
     capturing: Callable[[], bool]
     sms: int = 0  # its multiprocessors; 0 if unknown
+    name: str = ""
 
 
 @cache
 def cuda(index: int) -> Device:
     major, minor = torch.cuda.get_device_capability(index)
-    current = torch._C._cuda_getDevice
+    current, properties = torch._C._cuda_getDevice, torch.cuda.get_device_properties(index)
     return Device(
         torch.device("cuda", index),
         f"sm_{major}{minor}",
@@ -64,7 +65,8 @@ def cuda(index: int) -> Device:
         lambda: current() == index,
         lambda: torch.cuda.device(index),
         torch.cuda.is_current_stream_capturing,
-        torch.cuda.get_device_properties(index).multi_processor_count,
+        properties.multi_processor_count,
+        properties.name,
     )
 
 
