@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -62,15 +62,19 @@ class Grade:
         Up to the first that fails.
     isolation : tuple of str
         What the process of the solution could not do, and what this platform could not prevent.
+    triton : str
+        How Triton kernels ran on a CPU, "as PTX" or "in Triton's interpreter"; else empty.
     seed : int
         With it the same data are drawn again.
     """
 
     format: str
     problem: str
+    solution: str
     seed: int
     draws: list[Draw] = field(default_factory=list)
     isolation: tuple[str, ...] = ()
+    triton: str = ""
     trials: list[tuple[Trial, Any]] = field(default_factory=list, repr=False)
 
     @property
@@ -116,7 +120,7 @@ class Grade:
 
     def facts(self) -> dict[str, Any]:
         """Return the grade as JSON has it."""
-        names = ("format", "problem", "seed", "verdict", "reason", "undecided", "score")
+        names = ("format", "problem", "solution", "seed", "triton", "verdict", "reason", "undecided", "score")
         found = {name: getattr(self, name) for name in names}
         if self.verdict == "pass":
             found["power"] = self.power._asdict()
@@ -124,12 +128,14 @@ class Grade:
         return found | {"isolation": isolation, "draws": [asdict(draw) for draw in self.draws]}
 
     def __str__(self) -> str:
-        text = f"{self.verdict}: {self.problem}"
+        text = f"{self.verdict}: {self.solution} of {self.problem}"
         text += f", {len(self.draws)} draws at {len({str(d.sizes) for d in self.draws})} sizes"
         if self.undecided:
             text += f", {self.undecided:.1%} undecided"
         if self.reason:
             text += f"\n  {self.reason}"
+        if self.triton:
+            text += f"\n  Triton kernels ran {self.triton}"
         return text if self.verdict != "pass" else f"{text}\n  {self.power}; score {self.score:.3f}"
 
 
@@ -186,7 +192,7 @@ def grade(
     numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
     seed = secrets.randbits(31) if seed is None else seed
     answer = posed.solution(Path(solution))
-    found = Grade(format, posed.name, seed)
+    found = Grade(format, posed.name, Path(solution).name, seed)
     with Session(answer, device, limits or Limits()) as session:
         try:
             session.start()
@@ -202,8 +208,7 @@ def grade(
         except EndedError as error:
             if error.kind != "wrong":
                 found.draws.append(Draw({}, "any", error.kind, str(error)))
-        object.__setattr__(found, "isolation", session.isolation)
-    return found
+    return replace(found, isolation=session.isolation, triton=session.triton)
 
 
 def load(format: str, problem: str | Path) -> Problem:

@@ -31,24 +31,26 @@ def main() -> None:
     send(channel, {"isolation": enter(os.path.dirname(path))})
     torch.set_num_threads(1)
     with contextlib.ExitStack() as stack:
+        way = ""
         try:
             if kernels == "triton" and device == "cpu":
-                stack.enter_context(_triton_on_cpu())
+                way, context = triton_on_cpu()
+                stack.enter_context(context)
             solution = loaded(Path(path), entry)
         except BaseException as error:  # a solution may raise anything
             send(channel, {"error": f"loading raises {_said(error)}"})
             return
-        send(channel, {"ready": True})
+        send(channel, {"ready": way})
         _serve(channel, solution, device)
 
 
-def _triton_on_cpu() -> Any:
-    """Return a context in which kernels run as PTX, else have Triton's interpreter run them."""
+def triton_on_cpu() -> tuple[str, Any]:
+    """Return how Triton kernels run on this machine, and the context in which they do."""
     for point in entry_points(group="convref.triton_devices"):
         with contextlib.suppress(ImportError):
-            return point.load()()
+            return f"as {point.name}", point.load()()
     os.environ["TRITON_INTERPRET"] = "1"
-    return contextlib.nullcontext()
+    return "in Triton's interpreter", contextlib.nullcontext()
 
 
 def _serve(channel: socket.socket, solution: Any, device: str) -> None:

@@ -65,6 +65,8 @@ class Session:
     ----------
     isolation : tuple of str
         What the process cannot do, and what it could on this platform.
+    triton : str
+        How Triton kernels run on a CPU, "as PTX" or "in Triton's interpreter"; else empty.
     """
 
     def __init__(self, solution: Solution, device: str, limits: Limits) -> None:
@@ -92,6 +94,7 @@ class Session:
         theirs.close()
         self._channel.setblocking(False)
         self.isolation: tuple[str, ...] = ()
+        self.triton = ""
 
     def __enter__(self) -> Session:
         return self
@@ -103,7 +106,7 @@ class Session:
         """Wait until the solution is loaded."""
         ends = time.monotonic() + self.limits.start
         self.isolation = tuple(map(str, self._answer(ends, "isolation")))
-        self._answer(ends, "ready")
+        self.triton = str(self._answer(ends, "ready"))
 
     def call(self, request: dict[str, Any]) -> Any:
         """Return what the solution computes; raise EndedError if it does not."""
