@@ -1,21 +1,23 @@
 """The command that grades solutions of benchmarks."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import ExitStatus, invalid
 from .files import write
 
-Html = Annotated[Path | None, typer.Option(help="Write the certificate as a page.")]
+Solutions = Annotated[list[Path] | None, typer.Argument(help="Its solutions: files or folders.")]
+Html = Annotated[Path | None, typer.Option(help="Write a page of the result.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")]
 
 
 def grade(
-    format: Annotated[str, typer.Argument(help="Of the benchmark: kernelbench or gpumode.")],
+    format: Annotated[str, typer.Argument(help="Of the benchmark; docs/grading.md lists them.")],
     problem: Annotated[Path | None, typer.Argument(help="The problem's file.")] = None,
-    solution: Annotated[Path | None, typer.Argument(help="The solution's file.")] = None,
+    solutions: Solutions = None,
     certify: Annotated[
         Path | None, typer.Option(help="A folder of problems: what do their own rules accept?")
     ] = None,
@@ -32,36 +34,36 @@ def grade(
     html: Html = None,
     to: Json = None,
 ) -> None:
-    """Grade a solution of a benchmark's problem, or certify the benchmark itself."""
-    import json
-
+    """Grade solutions of a benchmark's problem, or certify the benchmark itself."""
     from .. import grade as grading
+    from ..grade.certify import page
 
-    if solution is None:
+    if not solutions:
         if (folder := certify or problem) is None:
             raise invalid("grade", "needs a problem and a solution, or --certify FOLDER")
         _certify(format, folder, html, to)
         return
-    if problem is None or certify is not None or html is not None:
-        raise invalid("grade", "--certify and --html are for problems without a solution")
-    limits = grading.Limits(seconds=seconds, memory=int(memory * 2**30))
-    found = grading.grade(
-        format,
-        problem,
-        solution,
-        arithmetic=arithmetic,
-        backward=backward,
-        full=full,
-        draws=draws,
-        seed=seed,
-        device=device,
-        limits=limits,
-    )
-    print(found)
-    print(f"  isolation: {'; '.join(found.isolation) or 'it did not start'}")
+    if problem is None or certify is not None:
+        raise invalid("grade", "--certify is for problems without a solution")
+    options: dict[str, Any] = {"arithmetic": arithmetic, "backward": backward, "full": full}
+    options |= {"draws": draws, "seed": seed, "device": device}
+    options["limits"] = grading.Limits(seconds=seconds, memory=int(memory * 2**30))
+    found = []
+    try:
+        for solution in solutions:
+            found.append(grading.grade(format, problem, solution, **options))
+            print(found[-1])
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitStatus.INTERRUPTED) from None
+    print(f"isolation: {'; '.join(found[0].isolation) or 'the process did not start'}")
+    if html is not None:
+        _written(html, page("grade.html", title=f"{format}: {problem.stem}", found=found))
+        print(f"page: {html}")
     if to is not None:
-        _written(to, json.dumps(found.facts(), indent=1))
-    raise typer.Exit(ExitStatus.DONE if found.verdict == "pass" else ExitStatus.FAILED)
+        facts = [each.facts() for each in found]
+        _written(to, json.dumps(facts if len(facts) > 1 else facts[0], indent=1))
+    passed = all(each.verdict == "pass" for each in found)
+    raise typer.Exit(ExitStatus.DONE if passed else ExitStatus.FAILED)
 
 
 def _certify(format: str, folder: Path, html: Path | None, to: Path | None) -> None:

@@ -102,14 +102,9 @@ def to_json(found: list[Certificate]) -> str:
 
 def to_html(found: list[Certificate], title: str) -> str:
     """Return certificates as a page that loads nothing."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise missing_extra("report", error) from None
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
     judged = [each for each in found if not each.refused]
-    return environment.get_template("certificate.html").render(
+    return page(
+        "certificate.html",
         title=title,
         found=found,
         judged=judged,
@@ -117,3 +112,14 @@ def to_html(found: list[Certificate], title: str) -> str:
         own=sum(len(each.own) for each in judged),
         judge=sum(len(each.judge) for each in judged),
     )
+
+
+def page(template: str, **facts: Any) -> str:
+    """Return a page that loads nothing, of a template of this package."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise missing_extra("report", error) from None
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
+    return environment.get_template(template).render(**facts)

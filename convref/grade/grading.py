@@ -120,7 +120,17 @@ class Grade:
 
     def facts(self) -> dict[str, Any]:
         """Return the grade as JSON has it."""
-        names = ("format", "problem", "solution", "seed", "triton", "verdict", "reason", "undecided", "score")
+        names = (
+            "format",
+            "problem",
+            "solution",
+            "seed",
+            "triton",
+            "verdict",
+            "reason",
+            "undecided",
+            "score",
+        )
         found = {name: getattr(self, name) for name in names}
         if self.verdict == "pass":
             found["power"] = self.power._asdict()

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -164,8 +165,16 @@ def test_bad_input_is_refused(tmp_path, problem):
 
 @pytest.mark.skipif(not NIGHTLY, reason="nightly")
 @pytest.mark.parametrize(
-    ("name", "kind"), [("right", "pass"), ("wrong", "wrong"), ("cheating", "wrong")]
+    ("name", "kind"),
+    [
+        *(("right", "pass"), ("wrong", "wrong"), ("cheating", "wrong")),
+        *(("triton_right", "pass"), ("triton_wrong", "wrong")),
+    ],
 )
 def test_the_example_is_graded(name, kind):
+    if "triton" in name:
+        pytest.importorskip("triton", reason="triton is not installed")
+        if "convref.triton_devices" not in entry_points().groups:
+            pytest.skip("the installed convref has no entry point of convref_ptx")
     found = grade("kernelbench", EXAMPLE / "problem.py", EXAMPLE / f"{name}.py")
     assert found.verdict == kind, found

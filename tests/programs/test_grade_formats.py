@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("psutil", reason="psutil is not installed")
 
 from convref import ConvrefError, UnsupportedError  # noqa: E402
+from convref.cli.commands import app  # noqa: E402
 from convref.grade import check_implementation, grade, grading, load  # noqa: E402
-from convref.grade.serve import computed, loaded  # noqa: E402
+from convref.grade.serve import computed, loaded, triton_on_cpu  # noqa: E402
 from convref.grade.session import EndedError  # noqa: E402
 from convref.grade.wire import pack, unpack  # noqa: E402
 
@@ -197,8 +201,7 @@ FORMATS = {
 class Here:
     """A session in this process: what travels is packed and read, without a process or limits."""
 
-    isolation = ()
-    folder = None
+    isolation, triton, folder = (), "", None
 
     def __init__(self, solution, device, limits):
         self.solution, self.device = solution, device
@@ -279,3 +282,70 @@ def test_bad_problems_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(UnsupportedError, match="needs nvcc: not found"):
         grade("gpumode", problem, solution)
+
+
+def invoke(*words):
+    done = CliRunner().invoke(app, ["grade", *map(str, words)])
+    return done.exit_code, done.output, done.exception
+
+
+def test_the_command_ends_with_the_status_of_the_worst_solution(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "Session", Here)
+    _, right, wrong, cheating = FORMATS["gpumode"]
+    problem, _ = gpu_mode(tmp_path, right)
+    answers = []
+    for name, body in (("right", right), ("wrong", wrong), ("cheating", cheating)):
+        answers.append(written(tmp_path, f"{name}.py", KERNEL.format(body)))
+    status = {}
+    for path in answers:
+        monkeypatch.setattr(Here, "folder", tmp_path / f"run-{path.stem}")
+        status[path.stem], output, _ = invoke("gpumode", problem, path, "--seed", 1)
+        assert f"{path.name} of " in output
+    assert status == {"right": 0, "wrong": 1, "cheating": 1}
+    pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    page, data = tmp_path / "page.html", tmp_path / "grade.json"
+    words = ("gpumode", problem, *answers, "--html", page, "--json", data)
+    assert invoke(*words)[0] == 1
+    kinds = [each["verdict"] for each in json.loads(data.read_text("utf-8"))]
+    assert kinds == ["pass", "wrong", "wrong"]
+    text = page.read_text("utf-8")
+    for path, kind in zip(answers, kinds):
+        assert f'<h2>{path.name}: <span class="{kind}">{kind}' in text
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Here, "call", interrupted)
+    assert invoke("gpumode", problem, answers[0])[0] == 130
+
+
+def test_the_command_refuses_bad_words(tmp_path):
+    (tmp_path / "a.py").write_text("x = 1", "utf-8")
+    file = tmp_path / "a.py"
+    for words, says in (
+        (["kernelbench"], "needs a problem and a solution, or --certify FOLDER"),
+        (["x", file, file], "format is x, needs kernelbench, gpumode, backendbench"),
+        (["kernelbench", tmp_path / "b", file], "b is no file"),
+        (["kernelbench", file, file, "--certify", tmp_path], "for problems without a solution"),
+        (["kernelbench", file, file], "has no Model, get_inputs, get_init_inputs"),
+        (["gpumode", file, file], "a.py needs generate_input, ref_kernel"),
+    ):
+        status, _, error = invoke(*words)
+        assert status != 0
+        assert says in str(error), words
+
+
+def test_triton_runs_on_the_device_of_an_entry_point_else_interpreted(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")  # so that it is restored
+    monkeypatch.delenv("TRITON_INTERPRET")
+    points = [SimpleNamespace(name="PTX", load=lambda: nullcontext)]
+    monkeypatch.setattr("convref.grade.serve.entry_points", lambda group: points)
+    assert triton_on_cpu()[0] == "as PTX"
+    assert "TRITON_INTERPRET" not in os.environ
+
+    def missing():
+        raise ImportError
+
+    points[0].load = missing
+    assert triton_on_cpu()[0] == "in Triton's interpreter"
+    assert os.environ["TRITON_INTERPRET"] == "1"
