@@ -15,7 +15,7 @@ import numpy as np
 from ..case import Call
 from ..ops import Problem
 from . import deform, sample
-from ._taps import KERNELS, ORDERS, Sampler, Separable, Taps, padded
+from ._taps import KERNELS, ORDERS, Sampler, Separable, Taps, padded, reflected
 from ._windows import Array, Results
 
 POSITION = 16  # roundings of a position, padded and in both results that are compared
@@ -118,8 +118,10 @@ def rounded_taps(
     mode, padding, align = rule
     slope, edge = np.ones_like(x), np.zeros(x.shape, bool)
     if mode != "bicubic":
+        before, _ = reflected(x, size, padding, align)
         x, slope = padded(x, size, padding, align)
-        edge = (padding != "zeros") & ((x <= off) | (x >= size - 1 - off))
+        edge = (padding != "zeros") & ((abs(before) <= off) | (abs(before - (size - 1)) <= off))
+    clipped = (slope == 0) & ~edge  # a constant, whatever the rounding
     first, weights = KERNELS[mode](x)
     count = len(weights[0])
     places = first + np.arange(-1, count + 1).reshape(-1, 1, 1)
@@ -133,7 +135,8 @@ def rounded_taps(
         wrong = np.where(near, wrong, 0.0)
         for at, height in _JUMPS[mode][order]:
             wrong = wrong + height * (abs(distance - at) <= off)
-        errors.append(wrong + 2.0 * (edge & near) * (mode == "bilinear") * (order == 1))
+        wrong = wrong + 2.0 * (edge & near) * (mode == "bilinear") * (order == 1)
+        errors.append(np.where(clipped, 0.0, wrong) if order else wrong)
     if mode == "bicubic":
         places, _ = padded(places, size, padding, align)
     inside = (places >= 0) & (places < size)

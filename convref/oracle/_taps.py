@@ -149,14 +149,20 @@ def padded(x: Array, size: int, padding: str, align: bool) -> tuple[Array, Array
     "border" clips to the image. "reflection" reflects about the centres of the outer elements, or
     unless `align` about their outer edges, and then clips. Both map NaN to 0, as PyTorch does.
     """
-    slope, last = np.ones_like(x), size - 1
+    x, slope = reflected(x, size, padding, align)
     if padding == "zeros":
         return x, slope
-    if padding == "reflection":
-        x, slope = _reflected(x, 0 if align else -1, size - 1 if align else size)
+    last = size - 1
     slope = np.where((x <= 0) | (x >= last), 0, slope)
     x = np.where(x > 0, x, 0)
     return np.where(x < last, x, last), slope
+
+
+def reflected(x: Array, size: int, padding: str, align: bool) -> tuple[Array, Array]:
+    """Return the positions before a padding mode clips them, and their derivatives in x."""
+    if padding != "reflection":
+        return x, np.ones_like(x)
+    return _reflected(x, 0 if align else -1, size - 1 if align else size)
 
 
 def _reflected(x: Array, twice_low: int, span: int) -> tuple[Array, Array]:

@@ -288,6 +288,18 @@ def test_a_box_in_no_image_is_refused(image):
         convref.roi_align(np.ones((2, 1, 3, 3)), boxes, 2)
 
 
+@pytest.mark.parametrize("align", ["", ":align=1"])
+def test_a_gradient_of_a_clipped_position_fails(align):
+    """Only within rounding of an end may the derivative be that of either side."""
+    call = parse(f"grid_sample.backward:n1c1_i1x4_o1x2:pad=border:mask=01{align}").call
+    x, dy = np.float32([[[ROW]]]), np.ones((1, 1, 1, 2), np.float32)
+    grid = np.float32([[[(-1.5, 0), (2, 0)]]])
+    right, wrong = (np.float32([[[(slope, 0), (0, 0)]]]) for slope in (0, 0.5))
+    for got, verdict in ((right, True), (wrong, False)):
+        found = judge(call, (dy, x, grid), (None, got), Numerics("rn32"))
+        assert bool(found) == verdict, found.reason
+
+
 def test_a_clipped_position_has_no_gradient():
     """At -1 and beyond the border is constant; reflection turns the direction."""
     line = "grid_sample.backward:n1c1_i1x4_o1x4:align=1:dt=f64:mask=01:pad={}"

@@ -49,22 +49,27 @@ def _backward(call: Call, forward: Forward, primals: Tensors, given: Tensors) ->
 
 
 def _jvp(call: Call, forward: Forward, primals: Tensors, given: Tensors) -> Tensors:
-    dots = [
-        given[f"{r}_dot"].to(t.dtype) if f"{r}_dot" in given else torch.zeros_like(t)
-        for r, t in primals.items()
-    ]
+    moved = {r: t for r, t in primals.items() if f"{r}_dot" in given}
+    dots = tuple(given[f"{r}_dot"].to(t.dtype) for r, t in moved.items())
+
+    def along(*at: Tensor) -> Tensor:  # a zero tangent would multiply values that are not finite
+        return forward(*{**primals, **dict(zip(moved, at))}.values())
+
+    if not moved:
+        y = along()
+        return {"y": y, "y_dot": torch.zeros_like(y)}
     if torch.autograd.forward_ad._current_level >= 0:  # of the caller; forward mode does not nest
-        return _twice_backward(forward, primals, dots)
+        return _twice_backward(along, *moved.values(), dots=dots)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch scripts its own rules
-        y, y_dot = torch.func.jvp(forward, tuple(primals.values()), tuple(dots))
+        y, y_dot = torch.func.jvp(along, tuple(moved.values()), dots)
     return {"y": y, "y_dot": y_dot}
 
 
-def _twice_backward(forward: Forward, primals: Tensors, dots: list[Tensor]) -> Tensors:
+def _twice_backward(forward: Forward, *primals: Tensor, dots: tuple[Tensor, ...]) -> Tensors:
     """Return y and y_dot, the gradient by v of <dots, gradient of <v, y>>."""
     with torch.enable_grad():
-        at = [t.detach().requires_grad_() for t in primals.values()]
+        at = [t.detach().requires_grad_() for t in primals]
         y = forward(*at)
         v = torch.zeros_like(y).requires_grad_()
         first = torch.autograd.grad(y, at, v, create_graph=True)
