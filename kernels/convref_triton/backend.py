@@ -25,6 +25,7 @@ except ImportError as error:
 from .common.epilogue import ACTIVATIONS
 from .common.geometry import Tensor, operands
 from .compile import aot, inspection
+from .hopper.precompiled import assembler, assembler_version
 from .norm import norm
 from .plan import archs
 from .plan.builder import NEW, Builder
@@ -162,7 +163,10 @@ class TritonBackend:
 
     def describe(self, call: Call) -> str:
         facts = tuple(operands(call).values())
-        return cached_plan(call, facts, None, UNFUSED, _current(call), self._unproven).reason
+        device = _current(call)
+        reason = cached_plan(call, facts, None, UNFUSED, device, self._unproven).reason
+        version = assembler_version(assembler(device.arch if device else archs.DEFAULT))
+        return f"{reason}\n    compiled by Triton {triton.__version__} and ptxas {version}"
 
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: float32 sums, which tensor cores may truncate."""

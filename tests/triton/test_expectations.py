@@ -116,6 +116,10 @@ def strong():
 SHORT_ROWS = Access("load", (128, 64), "bf16", 1, 16, 32)
 REGRESSIONS = {
     "a spill": ({"spills": 2}, "2 accesses to local memory, needs none"),
+    "an early write": (
+        {"overwritten": ("MOV R4, R8 at 0x10",)},
+        "MOV R4, R8 at 0x10 while a wgmma is in flight",
+    ),
     "another instruction": ({"mma": {"mma.sync m16n8k16": 64}}, "products by mma.sync m16n8k16"),
     "no products": ({"mma": {}}, "products by nothing, needs wgmma"),
     "register operands": ({"operands": "RS"}, "operands RS, needs SS"),

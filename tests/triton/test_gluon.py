@@ -344,7 +344,7 @@ print(backend.TritonBackend().describe(call), backend.backend.describe(call), se
     env = {**os.environ, "CONVREF_UNPROVEN": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env)
     assert done.returncode == 0, done.stderr
-    for text, kernel in zip(done.stdout.splitlines(), ("tma", "im2col"), strict=True):
+    for text, kernel in zip(done.stdout.splitlines()[::2], ("tma", "im2col"), strict=True):
         assert text.startswith(f"y: {kernel}")
         for name in ("gluon_fprop", "gluon_halo"):
             assert f"no {name}: it is written for the Gluon of Triton 3.6 to 3.8" in text

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from convref.case import parse
 from convref.cli.commands import app
+from convref.errors import UnsupportedError
 from convref_triton.common.geometry import operands
-from convref_triton.compile import aot, inspection, layouts, sass
+from convref_triton.compile import aot, hazards, inspection, layouts, sass
 from convref_triton.compile.inspection import inspect, shared
 from convref_triton.compile.machine_code import MachineInstruction, hot_loop, loops
 from convref_triton.compile.specialize import specialize
@@ -160,6 +161,47 @@ def test_where_a_left_operand_comes_from():
     line = "        /*0010*/   HGMMA.64x128x16.F32.BF16 R24, {}gdesc[UR8].tnspB, R24, gsb0 ;\n"
     for register, name in (("", "SS"), ("R4, ", "RS")):
         assert sass.left_operands(sass.parse(line.format(register))) == name
+
+
+WGMMA = "HGMMA.64x64x16.F32.BF16 R24, R4, gdesc[UR8], R24, gsb0"
+SHARED = "HGMMA.64x64x16.F32.BF16 R88, gdesc[UR4], gdesc[UR8], R88, gsb0"
+WAIT, WAIT_1 = (f"WARPGROUP.DEPBAR.LE gsb0, {n:#x}" for n in (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ((WGMMA, "MOV R4, R9", WAIT), "MOV R4, R9 at 0x10"),
+        ((WGMMA, WAIT, "MOV R4, R9"), ""),
+        ((WGMMA, "MOV R8, R9", WAIT), ""),
+        ((WGMMA, "LDS.128 R0, [R9]", "LDS.128 R4, [R9]", WAIT), "LDS.128 R4, [R9] at 0x20"),
+        ((WGMMA, "LDSM.16.MT88.4 R2, [R9]", WAIT), "LDSM.16.MT88.4 R2, [R9] at 0x10"),
+        ((WGMMA, "SHFL.BFLY PT, R7, R9, 0x1", WAIT), "SHFL.BFLY PT, R7, R9, 0x1 at 0x10"),
+        ((WGMMA, "ISETP.GE.AND P0, PT, R4, R9, PT", "STS [R4], R5", WAIT), ""),
+        ((WGMMA, "FADD R55, R9, R9", WAIT), "FADD R55, R9, R9 at 0x10"),
+        ((SHARED, "MOV R4, R9", WAIT), ""),
+        ((WGMMA, SHARED, WAIT_1, "MOV R4, R9"), ""),
+        ((WGMMA, WAIT_1, "MOV R4, R9"), "MOV R4, R9 at 0x20"),
+        (("MOV R4, R9", WGMMA, "@P0 BRA 0x0", WAIT), "MOV R4, R9 at 0x0"),
+        (("MOV R4, R9", WGMMA, WAIT, "@P0 BRA 0x0"), ""),
+    ],
+)
+def test_writes_to_registers_of_a_wgmma_in_flight(rows, found):
+    text = "".join(f"        /*{16 * i:04x}*/   {row} ;\n" for i, row in enumerate(rows))
+    assert hazards.overwritten(sass.parse(text)) == ((found,) if found else ())
+
+
+def test_a_kernel_that_overwrites_them_is_refused(monkeypatch):
+    """Only where a left operand is in registers, which its PTX shows, is it disassembled."""
+    call = parse("conv.fprop:n8c64k64_i28x28_f1x1:bias=0:math=tf32x3:mem=nhwc").call
+    made = aot.compile(specialize(plan(call, operands(call)).steps[0]), "sm_90")
+    hazards.guard(made)
+    texts = iter([re.sub("WARPGROUP.DEPBAR", "WARPGROUP.ARRIVE", sass.text(made))])
+    monkeypatch.setattr(sass, "text", lambda compiled: next(texts))
+    hazards.guard(aot.compile(product(), "sm_90"))
+    refused = r"triton: gather: ptxas \d+.* overwrites .* needs that of CUDA 13.3 in TRITON_PTXAS"
+    with pytest.raises(UnsupportedError, match=refused):
+        hazards.guard(made)
 
 
 def code(*rows):

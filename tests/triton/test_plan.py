@@ -11,6 +11,8 @@ from convref.case import parse
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+import triton
+
 from convref_triton.backend import backend, unproven
 from convref_triton.common.geometry import operands
 from convref_triton.compile import classes
@@ -78,6 +80,7 @@ def test_explain_shows_kernel_and_tile():
     text = explain(parse("conv.wgrad:n8c64k64_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call, "triton")
     assert "* triton: selected by the caller" in text
     assert "dw: wgrad 64x" in text
+    assert f"compiled by Triton {triton.__version__} and ptxas " in text
 
 
 def test_unproven_kernels_are_allowed_for_a_named_backend():

@@ -159,6 +159,8 @@ def _resources(specimen: Specimen, found: Inspection) -> Iterator[str]:
         yield f"{found.spills} accesses to local memory, needs none"
     if found.shared > (most := archs.shared(specimen.arch)):
         yield f"{found.shared} B of shared memory, needs at most {most} B"
+    for write in found.overwritten:
+        yield f"{write} while a wgmma is in flight that uses the register, needs a wait"
     most = expectation(specimen).registers
     if most and found.registers > most:
         yield f"{found.registers} registers, needs at most {most}"

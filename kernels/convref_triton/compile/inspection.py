@@ -10,8 +10,9 @@ from typing import Any
 
 from convref.backends import Inspected
 
+from ..hopper.precompiled import assembler, assembler_version
 from ..plan.launch import KernelPlan, Launch
-from . import amdgcn, aot, layouts, sass
+from . import amdgcn, aot, hazards, layouts, sass
 from .aot import Compiled
 from .machine_code import MachineInstruction, Mma, accesses, hot_loop, matrix_loops
 from .specialize import specialize
@@ -40,6 +41,8 @@ class Inspection:
     spills: int  # loads and stores of local memory, arrays included
     shared: int  # bytes of shared memory of a block, static and dynamic
     wait: int | None = None  # wgmma groups in flight at the loop's wait; None if it does not wait
+    overwritten: tuple[str, ...] = ()  # writes to registers of a wgmma in flight
+    assembler: str = ""  # version of ptxas
     serialised: str = ""  # why ptxas serialises wgmma, in its own words; empty if it does not
     # Instructions of the innermost loop around the multiply-adds; None if there is none.
     loop: int | None
@@ -57,7 +60,8 @@ class Inspection:
         issue = "" if self.issue is None else f", {self.issue:.2f} issue slots a cycle of products"
         where = "" if self.loop is None else f"{self.loop} instructions{issue}"
         cached = " (from the cache)" if self.from_disk else ""
-        return {
+        assembled = {"assembler": f"ptxas {self.assembler}"} if self.assembler else {}
+        return assembled | {
             "products": (_counted(self.mma) or "none") + operands + wait,
             "hot loop": where or "none",
             "loads": _counted(self.loads) or "none",
@@ -105,14 +109,17 @@ def _nvidia(
     loop: Sequence[MachineInstruction] | None,
     products: Sequence[Mma],
 ) -> dict[str, Any]:
-    operands = sass.left_operands(code if loop is None else loop)
+    found: dict[str, Any] = {
+        "operands": sass.left_operands(code if loop is None else loop),
+        "overwritten": hazards.overwritten(code),
+        "assembler": assembler_version(assembler(compiled.arch)),
+    }
     if loop is None:
-        return {"operands": operands}
+        return found
     warps, rate = compiled.metadata["num_warps"], RATES.get(compiled.arch, {})
     cycles = sum(warps / p.warps * p.products / rate[p.kind] for p in products if p.kind in rate)
     wait = min(sass.waits(loop), default=None)
-    return {
-        "operands": operands,
+    return found | {
         "wait": wait,
         "serialised": sass.serialised(compiled) if wait == 0 else "",
         "issue": len(loop) * warps / SCHEDULERS / cycles if cycles else None,

@@ -10,7 +10,8 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from . import cost
+from ..hopper import precompiled
+from . import archs, cost
 from .cost import ESTIMATED, Rates, Work
 from .lines import Line
 from .task import Task
@@ -65,9 +66,10 @@ class KernelSpec:
 
     @cached_property
     def source(self) -> str:
-        """Return twelve digits that change with the source of the kernels or their helpers."""
+        """Return twelve digits that change with the kernels' source and with the assembler."""
         keys = sorted(kernel.cache_key for kernel in self.kernels)
         keys += [self.digest()] if self.digest else []
+        keys += [precompiled.assembler_version(precompiled.assembler(archs.DEFAULT))]
         return sha256("".join(keys).encode()).hexdigest()[:12]
 
     def work_of(self, task: Task, tile: Tile) -> Work:

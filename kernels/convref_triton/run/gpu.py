@@ -20,7 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from convref.errors import UnsupportedError, invalid, message
 from convref_driver import VARIES, Driver, Kernel, Manifest, Scratch, driver, encode, load
 
-from ..compile import aot
+from ..compile import aot, hazards
 from ..compile.specialize import TRITON_TYPES, Specialization, specialize
 from ..interpreter import TYPES
 from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot, flatten, is_group
@@ -285,6 +285,7 @@ def _kernel(specialization: Specialization, device: Device) -> tuple[aot.Compile
             what = "was not compiled before the capture of a graph, needs plan(...) or a call first"
             raise UnsupportedError(message(f"triton: {name}", what))
         compiled = aot.compile(specialization, device.arch)
+        hazards.guard(compiled)
         index = device.place.index or 0
         _kernels[key] = compiled, load(compiled.binary, manifest(compiled), index, device.driver)
     return _kernels[key]
