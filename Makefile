@@ -1,5 +1,6 @@
 # Everything a contributor runs. Each target installs what it needs into .venv, once for each
-# version of pyproject.toml and constraints.txt:  make check test lint docs bench gpu low high clean
+# version of pyproject.toml and constraints.txt:  make check grade test lint docs bench gpu
+# low high clean
 #
 # PYTHON is the interpreter that .venv is made with (or, for `make gpu`, run with).
 
@@ -11,6 +12,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 EXTRAS_check := report,torch
+EXTRAS_grade := report,torch
 EXTRAS_test := test,torch,jax,onnx,examples
 EXTRAS_lint := lint,test
 EXTRAS_docs := check,docs,torch
@@ -24,7 +26,7 @@ HOLD ?=
 WITH_MOJO := check test bench
 
 .DEFAULT_GOAL := help
-.PHONY: help check test lint docs bench gpu low high clean
+.PHONY: help check grade test lint docs bench gpu low high clean
 .NOTPARALLEL:
 
 help:
@@ -32,6 +34,11 @@ help:
 
 check: .venv/.installed-check ## hold the installed backends to the reference
 	$(BIN)/convref check --no-fail --html report
+
+grade: .venv/.installed-grade ## grade right, wrong and cheating solutions of docs/examples/grade
+	@mkdir -p report
+	-$(BIN)/convref grade kernelbench docs/examples/grade/problem.py \
+		docs/examples/grade/right.py docs/examples/grade/[wct]*.py --html report/grade.html
 
 test: .venv/.installed-test ## run the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal

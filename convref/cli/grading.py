@@ -73,7 +73,7 @@ def _certify(format: str, folder: Path, html: Path | None, to: Path | None) -> N
     found = []
     for each in certify(format, folder):
         found.append(each)
-        said = each.refused or f"{each.mutations} mutations, its rule accepts {len(each.own)}"
+        said = each.refused or f"{len(each.mutations)} mutations, its rule accepts {len(each.own)}"
         if not each.refused:
             said += f", convref {len(each.judge)}{', vacuous' if each.vacuous else ''}"
         print(f"{each.problem}: {said}")

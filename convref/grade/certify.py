@@ -12,6 +12,9 @@ from ..errors import ConvrefError, UnsupportedError, missing_extra
 from ..judge import Numerics
 from ..judge.programs import Program, mutants, verdict
 from .grading import kinds_of_data, load
+from .problem import Problem, Trial
+
+LOOSE = 1e-2  # a tolerance that other benchmarks have
 
 
 @dataclass
@@ -24,29 +27,34 @@ class Certificate:
         Why the reference cannot be judged; empty if it can.
     vacuous : bool
         Whether zeros pass on all data, or every result is the same.
-    mutations : int
+    mutations : tuple of str
         Mutations of the reference that change a result on some data.
-    own, judge : list of str
-        Those that the rule of the benchmark accepts on its own data, and the judge on all.
+    own, loose, judge : tuple of str
+        Those that the rule of the benchmark accepts on its own data, those that a tolerance of
+        1e-2 accepts there, and those that the judge accepts on all data.
     """
 
     problem: str
     refused: str = ""
     vacuous: bool = False
-    mutations: int = 0
+    mutations: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    loose: tuple[str, ...] = ()
     judge: tuple[str, ...] = ()
 
 
 def certify(format: str, folder: str | Path, *, seed: int = 0) -> Iterator[Certificate]:
     """Yield the certificate of each problem of a folder, or of one file."""
-    folder = Path(folder)
-    paths = [folder] if folder.is_file() else sorted(folder.rglob("*.py"), key=_number)
-    for path in paths:
+    for path in problems(Path(folder)):
         try:
             yield _certified(format, path, seed)
         except (ConvrefError, UnsupportedError) as error:
             yield Certificate(path.stem, refused=str(error))
+
+
+def problems(folder: Path) -> list[Path]:
+    """Return the files of problems by number, of a folder or one file."""
+    return [folder] if folder.is_file() else sorted(folder.rglob("*.py"), key=_number)
 
 
 def _number(path: Path) -> tuple[str, int, str]:
@@ -55,12 +63,13 @@ def _number(path: Path) -> tuple[str, int, str]:
 
 
 def _certified(format: str, path: Path, seed: int) -> Certificate:
-    """Return a certificate, at the first sizes and on all kinds of data."""
+    """Return a certificate: its rule on its data at the first sizes, the judge on all."""
     posed = load(format, path)
-    trial = posed.trial(next(posed.sizes()), seed)
     known: dict[str, None] = {}
-    differ, own, caught = set[str](), set[str](), set[str]()
-    for kind, data in kinds_of_data(trial, 1, seed):
+    differ, own, loose, caught = set[str](), set[str](), set[str](), set[str]()
+    for number, kind, trial, data in _all_data(posed, seed):
+        if number and caught >= known.keys():
+            break
         traced = Program(trial.reference, tuple(data), {}, Numerics()).traced
         trace, right = traced()
         for name, results in mutants(traced, caught):
@@ -68,21 +77,28 @@ def _certified(format: str, path: Path, seed: int) -> Certificate:
             pairs = [(results[n], pair[1].value) for n, pair in right.items()]
             if any(_differs(got, value) for got, value in pairs):
                 differ.add(name)
-            if kind == "given" and all(_close(*pair, posed.tolerance) for pair in pairs):
-                own.add(name)
+            if not number and kind == "given":
+                own |= {name} if all(_close(*pair, posed.tolerance) for pair in pairs) else set()
+                loose |= {name} if all(_close(*pair, LOOSE) for pair in pairs) else set()
             found = [verdict(n, results[n], *pair, trace.numerics) for n, pair in right.items()]
             if any(each.kind == "wrong" for each in found):
                 caught.add(name)
-        if caught >= known.keys():
-            break
     names = [name for name in known if name in differ]
     return Certificate(
         posed.name,
         vacuous="zeros" in own and "zeros" not in caught,
-        mutations=len(names),
+        mutations=tuple(names),
         own=tuple(name for name in names if name in own),
+        loose=tuple(name for name in names if name in loose),
         judge=tuple(name for name in names if name not in caught),
     )
+
+
+def _all_data(posed: Problem, seed: int) -> Iterator[tuple[int, str, Trial, Any]]:
+    for number, sizes in enumerate(posed.sizes()):
+        trial = posed.trial(sizes, seed + number)
+        for kind, data in kinds_of_data(trial, 1, seed + number):
+            yield number, kind, trial, data
 
 
 def _differs(got: Any, value: Any) -> bool:
@@ -108,8 +124,9 @@ def to_html(found: list[Certificate], title: str) -> str:
         title=title,
         found=found,
         judged=judged,
-        mutations=sum(each.mutations for each in judged),
+        mutations=sum(len(each.mutations) for each in judged),
         own=sum(len(each.own) for each in judged),
+        loose=sum(len(each.loose) for each in judged),
         judge=sum(len(each.judge) for each in judged),
     )
 
