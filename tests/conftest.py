@@ -75,6 +75,7 @@ def driver(_loaded):
     """Return the stand-in with an empty log."""
     _loaded.layout([])
     _loaded.static_shared(0)
+    _loaded.set_version(12080)
     _loaded.log()
     return _loaded
 

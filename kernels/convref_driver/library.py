@@ -14,6 +14,7 @@ LIBRARY = "libcuda.so.1"
 _HANDLE = POINTER(c_void_p)
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
+    "cuDriverGetVersion": (POINTER(c_int),),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
     "cuDeviceGet": (POINTER(c_int), c_int),
@@ -93,6 +94,12 @@ class Driver:
         found = c_char_p()
         self._functions[function](code, ctypes.byref(found))
         return (found.value or b"").decode(errors="replace")
+
+    def version(self) -> int:
+        """Return the newest CUDA version that the driver supports, such as 13010 for 13.1."""
+        found = c_int()
+        self.call("cuDriverGetVersion", ctypes.byref(found))
+        return found.value
 
     def current(self) -> int:
         found = c_void_p()

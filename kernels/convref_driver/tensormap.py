@@ -26,6 +26,8 @@ TYPES = {
 }
 L2_PROMOTION_128B = 2
 ALIGN = 64  # bytes, of the map itself
+# Bytes of a tensor and versions of drivers for which `_without_bit` corrects a map.
+SMALL, FAULTY = 128 << 10, 13010
 
 
 def encode(
@@ -87,7 +89,18 @@ def encode(
         copies = [_reversed(c_int, lower), _reversed(c_int, upper), box[1], box[0]]
     options = _reversed(c_uint32, every), 0, swizzle, L2_PROMOTION_128B, 0
     mode = "Im2col" if im2col else "Tiled"
-    return _encoded(driver, device, mode, (*tensor, *copies, *options), what)
+    made = _encoded(driver, device, mode, (*tensor, *copies, *options), what)
+    span = size * (1 + sum((n - 1) * step for n, step in zip(shape, strides)))
+    return _without_bit(made) if span < SMALL and driver.version() <= FAULTY else made
+
+
+def _without_bit(made: bytes) -> bytes:
+    """Return a tensor map with bit 85 cleared.
+
+    The release notes of driver 595.71.05 ask for that on Blackwell: the map of a small tensor that
+    is not dense otherwise leads to illegal accesses.
+    """
+    return made[:10] + bytes([made[10] & ~(1 << 5)]) + made[11:]
 
 
 def _corners_text(

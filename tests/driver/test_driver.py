@@ -322,6 +322,19 @@ def test_a_tensor_map(driver):
     ]
 
 
+def test_bit_85_of_a_small_tensor_is_cleared_for_drivers_that_set_it_wrongly(driver):
+    """The stand-in's byte i is i plus the address."""
+    rows = {}
+    for version in (13010, 13020):
+        driver.set_version(version)
+        rows[version] = [
+            encode(driver, "u8", 0x20, (n, 1024), (1024, 1), (8, 8)) for n in (127, 128)
+        ]
+    (small, large), fixed = rows[13010], rows[13020]
+    assert large == fixed[0] == fixed[1] == bytes(i + 0x20 for i in range(128))
+    assert small == large[:10] + bytes([large[10] - 32]) + large[11:]
+
+
 def test_a_tensor_map_with_element_strides(driver):
     """The driver takes the positions that a box spans, and the element strides."""
     shape, strides, every = (3, 56, 57, 64), (4_000_000, 3648, 64, 1), (1, 2, 3, 1)

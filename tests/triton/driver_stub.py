@@ -59,6 +59,10 @@ class Stub(Driver):
         """Set how many bytes of each parameter a launch logs."""
         self._stub.stub_layout(len(sizes), (ctypes.c_int * len(sizes))(*sizes))
 
+    def set_version(self, number: int) -> None:
+        """Set the CUDA version of the driver, such as 13010."""
+        self._stub.stub_version(number)
+
     def static_shared(self, size: int) -> None:
         """Set how many bytes of static shared memory a kernel has, besides the dynamic ones."""
         self._stub.stub_static_shared(size)

@@ -14,7 +14,7 @@ static size_t used, room;
 static int quiet, fail_code, fail_after, layout_count, layout[256];
 static char fail_name[64];
 static long modules, launches;
-static int static_shared;
+static int static_shared, version = 12080;
 static CUcontext owner[MODULES]; /* of each module, by its number */
 static __thread CUcontext current;
 
@@ -24,6 +24,7 @@ const char *stub_log(void) { return text ? text : ""; }
 void stub_clear(void) { used = 0; if (text) text[0] = 0; }
 void stub_quiet(int on) { quiet = on; }
 void stub_static_shared(int bytes) { static_shared = bytes; }
+void stub_version(int number) { version = number; }
 long stub_launches(void) { return launches; }
 void stub_fail(const char *name, int code, int after) {
   snprintf(fail_name, sizeof fail_name, "%s", name);
@@ -78,7 +79,7 @@ static CUresult misplaced(const void *handle) {
 /* ------------------------------------------------------------------ the driver's functions */
 
 CUresult CUDAAPI cuInit(unsigned flags) { ENTER(" %u", flags); return CUDA_SUCCESS; }
-CUresult CUDAAPI cuDriverGetVersion(int *version) { *version = 12080; return CUDA_SUCCESS; }
+CUresult CUDAAPI cuDriverGetVersion(int *found) { *found = version; return CUDA_SUCCESS; }
 CUresult CUDAAPI cuDeviceGetCount(int *count) { *count = 8; return CUDA_SUCCESS; }
 
 CUresult CUDAAPI cuGetErrorName(CUresult error, const char **name) {

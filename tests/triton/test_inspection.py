@@ -163,6 +163,20 @@ def test_where_a_left_operand_comes_from():
         assert sass.left_operands(sass.parse(line.format(register))) == name
 
 
+def test_blackwell_is_read():
+    """Products of tensor memory, and instructions of sm_120 with notes on their schedule."""
+    text = """
+        /*0010*/                   UTCHMMA gdesc[UR6], gdesc[UR8], tmem[UR16], tmem[UR36], idesc[UR37], !UPT ;
+        /*0020*/                   UTCHMMA tmem[UR6], gdesc[UR8], tmem[UR16], tmem[UR36], idesc[UR37], UPT ;
+        /*0030*/                   BRA.U UP0, 0x10                         &req={0}         ?WAIT5_END_GROUP;
+        /*0040*/                   EXIT                                                     ?trans5;
+    """  # noqa: E501
+    loop, products = hot_loop(sass.parse(text), sass.read_mma)
+    assert [i.position for i in loop] == [0x10, 0x20, 0x30]
+    assert {p.name for p in products} == {"tcgen05 UTCHMMA"}
+    assert sass.left_operands(loop) == "SS, TS"
+
+
 WGMMA = "HGMMA.64x64x16.F32.BF16 R24, R4, gdesc[UR8], R24, gsb0"
 SHARED = "HGMMA.64x64x16.F32.BF16 R88, gdesc[UR4], gdesc[UR8], R88, gsb0"
 WAIT, WAIT_1 = (f"WARPGROUP.DEPBAR.LE gsb0, {n:#x}" for n in (0, 1))

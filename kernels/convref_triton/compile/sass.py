@@ -70,6 +70,7 @@ def parse(code: str) -> list[MachineInstruction]:
     """
     found = []
     for position, predicate, opcode, operands in LINE.findall(code):
+        operands = re.sub(r"\s+[&?].*", "", operands)  # of sm_120: how it is scheduled
         jump = re.search(r"0x([0-9a-f]+)\s*$", operands) if opcode.startswith("BRA") else None
         target = int(jump[1], 16) if jump else None
         leaves = opcode in ("EXIT", "RET") or (jump is not None and "," not in operands)
@@ -83,6 +84,8 @@ def read_mma(instruction: MachineInstruction) -> Mma | None:
 
     >>> read_mma(MachineInstruction(0, "HGMMA.64x128x16.F32.BF16", "R24, gdesc[UR16].tnspB, R24"))
     Mma(name='wgmma m64n128k16', products=131072, warps=4, kind='BF16')
+    >>> read_mma(MachineInstruction(0, "UTCHMMA", "gdesc[UR6], gdesc[UR8], tmem[UR16]")).name
+    'tcgen05 UTCHMMA'
     >>> read_mma(MachineInstruction(0, "HMMA.1688.F32.TF32", "R8, R4, R6, R8")).name
     'mma.sync m16n8k8'
     """
@@ -94,6 +97,8 @@ def read_mma(instruction: MachineInstruction) -> Mma | None:
     if shape := re.match(r"[HID]MMA\.(16|8)8(\d+)", opcode):
         m, k = map(int, shape.groups())
         return Mma(f"mma.sync m{m}n8k{k}", m * 8 * k, WARP, "F16" if kind == "F32" else kind)
+    if re.match(r"UTC[HQI]MMA", opcode):  # its shape is in a register
+        return Mma(f"tcgen05 {opcode}", 0, WARP, opcode)
     if opcode.startswith("FFMA"):
         return Mma("FFMA", 32, WARP, "FFMA")
     return None
@@ -146,10 +151,12 @@ def waits(code: Iterable[MachineInstruction]) -> list[int]:
 
 
 def left_operands(code: Iterable[MachineInstruction]) -> str:
-    """Return "SS", "RS" or both, by whether wgmma's left operand is a register."""
+    """Return "SS", "RS", "TS" or several, by where wgmma's or tcgen05's left operand is."""
     found = set()
     for instruction in code:
         if re.match(r"[HIQB]GMMA", instruction.opcode):
             left = instruction.operands.split(",")[1].strip()
             found.add("RS" if re.match(r"R\d+|RZ", left) else "SS")
+        if re.match(r"UTC[HQI]MMA", instruction.opcode):
+            found.add("TS" if instruction.operands.startswith("tmem") else "SS")
     return ", ".join(sorted(found))
