@@ -1,12 +1,14 @@
-"""Measure the judge of programs: `python tests/programs/measure.py speed` or `tightness`."""
+"""Measure the judge of programs: `measure.py speed`, `memory` or `tightness`."""
 
 from __future__ import annotations
 
 import sys
 import time
+from itertools import accumulate
 
 import torch
 from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
 
 from convref import Numerics
 from convref.judge.programs import Program, judged
@@ -36,18 +38,39 @@ def _seconds(f, *args):
     return time.thread_time() - start
 
 
-def speed(rounds=5):
-    """Print the processor time of judging over that of the reference in float64, one thread."""
+def cases():
+    """Yield name, function, operands in float64, its results and its program."""
     for name, (f, *shapes) in SPEED.items():
         args = tuple(torch.randn(shape) for shape in shapes)
-        wide, got, program = [a.double() for a in args], f(*args), Program(f, args, {}, Numerics())
+        yield name, f, [a.double() for a in args], f(*args), Program(f, args, {}, Numerics())
+
+
+def speed(rounds=9):
+    """Print the processor time of judging over that of the reference in float64, one thread."""
+    for name, f, wide, got, program in cases():
         judged(program, got)
-        ratios = sorted(_seconds(judged, program, got) / _seconds(f, *wide) for _ in range(rounds))
-        print(f"{name:20} {ratios[rounds // 2]:6.1f}", flush=True)
+        f(*wide)
+        times = [(_seconds(judged, program, got), _seconds(f, *wide)) for _ in range(rounds)]
+        print(f"{name:20} {min(t[0] for t in times) / min(t[1] for t in times):6.1f}", flush=True)
     layers = torch.nn.Sequential(*[torch.nn.Linear(8, 8), torch.nn.ReLU()] * 50)
     program = Program(layers, (torch.randn(2, 8),), {}, Numerics())
     program.traced()
     print(f"tracing 100 operations: {_seconds(program.traced):.3f} s")
+
+
+def _peak(f, *args):
+    """Return the largest number of bytes that f holds at a time, besides its operands."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        f(*args)
+    events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+    return max(accumulate(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())))
+
+
+def memory():
+    """Print the memory of judging over that of the reference in float64, operands included."""
+    for name, f, wide, got, program in cases():
+        judging = _peak(judged, program, got) + sum(a.nbytes for a in (*program.args, got))
+        print(f"{name:20} {judging / (_peak(f, *wide) + sum(a.nbytes for a in wide)):6.1f}")
 
 
 TIGHTNESS = {
@@ -80,4 +103,4 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
     with torch.no_grad():
-        {"speed": speed, "tightness": tightness}[sys.argv[1]]()
+        {"speed": speed, "memory": memory, "tightness": tightness}[sys.argv[1]]()

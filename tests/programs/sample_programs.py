@@ -70,6 +70,23 @@ def chosen(x, w):
     return best, place, where, y.clamp(-0.3, 0.7), y.sort(1)[0], torch.maximum(y, x), y.topk(3)[0]
 
 
+def gradients_of(*functions):
+    """Return a program of the derivatives of the sum of squares of each function's results."""
+
+    def program(*operands):
+        operands = [t.detach().requires_grad_() for t in operands]
+        squares = (f(*operands).square().sum() for f in functions)
+        return [torch.autograd.grad(total, operands) for total in squares]
+
+    return program
+
+
+def block(x, w, v, b, u):
+    """Return a convolution, a batch norm and a SiLU as YOLO has them, twice, and a shortcut."""
+    y = F.silu(F.batch_norm(F.conv2d(x, w, padding=1), None, None, v, b, training=True))
+    return x + F.silu(F.batch_norm(F.conv2d(y, u, padding=1), None, None, training=True))
+
+
 TABLE = (6, 40), (40, 9), (9,)
 IMAGE = (2, 4, 9, 8)
 _ACTIVATIONS = (
@@ -97,6 +114,23 @@ _ACTIVATIONS = (
     ),
     F.hardshrink,
 )
+_OF_IMAGES = (
+    lambda x: F.max_pool2d(x, 3, 2, 1),
+    lambda x: F.max_pool3d(x.contiguous(), 2),
+    lambda x: F.adaptive_max_pool2d(x, (3, 2)),
+    lambda x: F.avg_pool2d(x, 2),
+    lambda x: F.adaptive_avg_pool2d(x, (3, 1)),
+    lambda x: F.interpolate(x, scale_factor=2),
+    lambda x: F.interpolate(x, size=(5, 11), mode="nearest-exact"),
+    lambda x: F.interpolate(x, size=(5, 11), mode="bilinear"),
+    lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+    lambda x: F.pad(x, (1, 2, 0, 1), mode="replicate"),
+    lambda x: F.pad(x, (1, 1, 0, 1), mode="reflect"),
+    lambda x: F.group_norm(x, 2) * x,
+)
+# PyTorch computes the derivative of hardsigmoid in float64 with a constant in float32.
+_SMOOTH = F.glu, *(f for f in _ACTIVATIONS if f is not F.hardsigmoid)
+_LOSSES = F.mse_loss, F.huber_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits
 
 # By name: the program and the shapes of its arguments.
 PROGRAMS = {
@@ -109,6 +143,20 @@ PROGRAMS = {
     "norm gradients": (norm_gradients, (3, 10), (10,), (10,)),
     "loss gradient": (loss_gradient, (4, 7)),
     "activations": (lambda x: [f(x) for f in _ACTIVATIONS], (5, 30)),
+    "gradients of activations": (gradients_of(*_SMOOTH), (3, 8)),
+    "gradients of images": (gradients_of(*_OF_IMAGES), IMAGE),
+    "gradients of losses": (gradients_of(*_LOSSES), (3, 6), (3, 6)),
+    "gradients of attention": (
+        gradients_of(
+            F.scaled_dot_product_attention,
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        ),
+        *[(1, 2, 5, 4)] * 3,
+    ),
+    "gradients of a block": (
+        gradients_of(block),
+        *((2, 4, 6, 6), (2, 4, 3, 3), (2,), (2,), (4, 2, 3, 3)),
+    ),
     "tanh gelu": (lambda x: F.gelu(x * 3, approximate="tanh"), (5, 30)),
     "functions": (
         lambda x: (x.exp(), x.square().log1p(), x.erf(), x.sin(), x.cos(), x.expm1(), x.atan()),

@@ -63,7 +63,7 @@ def test_each_operation_of_pytorch_is_within_its_bound(dtype, kind):
 
 @pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="nightly")
 def test_each_operation_of_pytorch_is_within_its_bound_on_many_data():
-    """Counts: 33 programs, 4 dtypes, 2 kinds, 60 seeds."""
+    """Counts: 38 programs, 4 dtypes, 2 kinds, 60 seeds."""
     for seed in range(60):
         for name in samples.PROGRAMS:
             for dtype in DTYPES:
@@ -193,17 +193,33 @@ def test_an_operation_in_place_leaves_copies_as_they_were():
 
 def test_pieces_have_the_pairs_of_the_whole(monkeypatch):
     for name, (f, *_) in samples.PROGRAMS.items():
+        if name.startswith("gradients of"):  # many operations, none of which is cut
+            continue
         args = samples.arguments(name, torch.float32, 5)
         _, whole = Program(f, args, {}, Numerics()).traced()
         with monkeypatch.context() as patch:
-            patch.setattr(pieces, "PIECE", 8)
-            patch.setattr(pieces, "LARGE", 16)
+            patch.setattr(pieces, "PIECE", 24)
+            patch.setattr(pieces, "LARGE", 48)
             report = judged(Program(f, args, {}, Numerics()), f(*args))
             _, cut = Program(f, args, {}, Numerics()).traced()
         assert report.verdict.kind != "wrong", f"{name}: {report}"
         for place, (like, pair) in whole.items():
             each = [torch.as_tensor(p.slack).expand(like.shape) == 0 for p in (pair, cut[place][1])]
             assert torch.equal(*each), (name, place)
+
+
+def test_results_in_pieces_are_evaluated_before_their_operands_change(monkeypatch):
+    def f(x):
+        z = x.clone()
+        z[:1].mul_(3)
+        y = z * 0.3
+        z[1:].mul_(7)
+        w = z + y
+        return y, w, w.view(-1)
+
+    monkeypatch.setattr(pieces, "PIECE", 8)
+    x = torch.randn(9, 6)
+    assert assert_close(f(x), f, (x,)).verdict.kind == "pass"
 
 
 def test_a_view_and_an_operation_in_place_have_the_pairs_of_their_memory():

@@ -92,7 +92,7 @@ def _is_finite(t: Tensor) -> bool:
 
 def _is_positive(error: Any) -> bool:
     error = torch.as_tensor(error)
-    return bool(error.numel()) and float(error.min()) > 0
+    return bool(error.numel()) and float(error.amin()) > 0
 
 
 def times(size: Tensor, error: Any) -> Any:
@@ -103,12 +103,12 @@ def times(size: Tensor, error: Any) -> Any:
     return found if _is_finite(found) else torch.where(error == 0, 0.0, found)
 
 
-def _settled(value: Tensor, error: Any) -> Tensor | None:
+def _settled(value: Tensor, error: Any, is_finite: bool = False) -> Tensor | None:
     """Return the error of a value, unbounded where it is NaN; `error` is changed in place."""
     if isinstance(error, float):
         return None if error == 0 else torch.full_like(value, error)
     error = error.mul_(1 + ERROR_OF_ERRORS)
-    if not _is_finite(error):
+    if not is_finite and not _is_finite(error):
         error = torch.where(error.isnan(), torch.inf, error)
     return error.expand(value.shape)
 
@@ -148,6 +148,8 @@ class Op:
         What the reference computed, for the shapes and dtypes.
     numbers : torch.dtype, optional
         That to which Python numbers are rounded; by default `dtype`.
+    is_read : bool
+        Whether other operations read the results; the terms of sums are left out if none does.
     """
 
     name: str
@@ -156,6 +158,7 @@ class Op:
     rounds: bool = True
     results: tuple[Tensor, ...] = ()
     numbers: Any = None
+    is_read: bool = True
 
     @property
     def held(self) -> Any:
@@ -209,9 +212,10 @@ class Op:
         stored = self.dtype in (torch.float32, torch.float64)
         if not self.rounds or not self.dtype.is_floating_point:
             return Pair(value, _settled(value, error + 0.0))
+        is_exact, of_value = isinstance(error, float) and error == 0, size is None
         if size is None:
-            size = value.abs()
-            size = size if isinstance(error, float) and error == 0 else size.add_(error)
+            size = value.abs() if is_exact else value.abs().add_(error)
+        is_small = self._is_small(size)
         own = self.gamma(n, products > 0) * size
         least = self.least(n, products)
         own = own.add_(least) if isinstance(least, float) else own + least
@@ -222,17 +226,21 @@ class Op:
             info = torch.finfo(self.dtype)
             own = own + grown(stages, info.eps / 2) * (size + own)
             own = own + stages * info.smallest_normal * info.eps
-        if exact is True and self.held == torch.float32 and _is_finite(value):
+        is_finite = (is_small and of_value) or (exact is True and _is_finite(value))
+        if exact is True and self.held == torch.float32 and is_finite:
             # 0 where neither the value nor an operand is rounded: masks are slower than products
-            far = (value - value.to(self.held)).abs_().add_(error).mul_(_FAR)
+            far = value.to(self.held).to(torch.float64).sub_(value).abs_()
+            far = (far if is_exact else far.add_(error)).mul_(_FAR)
             own = torch.minimum(own, far)
         elif exact is not False and not _is_positive(error):
             certain = torch.as_tensor(exact) & torch.as_tensor(error == 0)
             if bool(certain.any()):
                 own = torch.where(certain & self._is_held(value), 0.0, own)
-        own = self.bounded(own, size, value)
-        own = own if isinstance(error, float) and error == 0 else own + error
-        return Pair(value, _settled(value, own), stored)
+        own = own if is_small else self.bounded(own, size, value)
+        if not is_exact:
+            same = isinstance(error, torch.Tensor) and error.shape == own.shape
+            own = own.add_(error) if same else own + error
+        return Pair(value, _settled(value, own, is_small and is_exact), stored)
 
     def least(self, n: Any, products: float = 0.0) -> Any:
         """Return the error of n products that are too small to be normal numbers."""
@@ -240,10 +248,14 @@ class Op:
 
     def bounded(self, own: Tensor, size: Tensor, value: Tensor) -> Tensor:
         """Return own roundings, unbounded where a sum overflows; infinities and NaN stay."""
-        if size.numel() and not float(size.max()) < self._huge:
+        if not self._is_small(size):
             own = torch.where(size < self._huge, own, torch.inf)
             own = torch.where(value.isfinite(), own, 0.0)
         return own
+
+    def _is_small(self, size: Tensor) -> bool:
+        """Return whether no sum of this size overflows, nor is NaN."""
+        return not size.numel() or float(size.amax()) < self._huge
 
     def _is_held(self, value: Tensor) -> Tensor:
         """Return where a value is a number of the accumulator; float64 itself cannot tell."""

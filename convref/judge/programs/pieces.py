@@ -4,15 +4,15 @@ Operations of elements are cut anywhere; others along the first axis, if its row
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .pair import Pair, Tensor, Terms
 
-PIECE = 1 << 15  # elements: a few intermediate results in float64 fit into a level-2 cache
+PIECE = 1 << 17  # elements: a few intermediate results in float64 fit into the caches
 LARGE = 1 << 21  # of operations that compute more than they move: only memory is bounded
 
 _ELEMENTS = """
@@ -32,6 +32,7 @@ def _named(names: str) -> set[Any]:
 
 _ELEMENTWISE, _REDUCING, _IMAGES = map(_named, (_ELEMENTS, _AT_1, _OF_IMAGES))
 _PRODUCTS = _named("mm convolution")
+_ATTENTION = _named("_scaled_dot_product_flash_attention_for_cpu")
 
 Box = tuple[slice, ...]
 
@@ -41,6 +42,8 @@ def boxes(packet: Any, args: tuple[Any, ...], result: Tensor) -> list[Box]:
     shape = tuple(result.shape)
     if packet in _ELEMENTWISE:
         return parts(shape) if result.numel() > 2 * PIECE else []
+    if packet in _ATTENTION:
+        return _by_head(shape, args[0].shape[-2] * args[1].shape[-2])
     first = args[0] if args and isinstance(args[0], torch.Tensor) else None
     if first is None or first.ndim < 2 or not shape or shape[0] != first.shape[0]:
         return []
@@ -50,6 +53,16 @@ def boxes(packet: Any, args: tuple[Any, ...], result: Tensor) -> list[Box]:
         return []
     step = max(1, size // row)
     return [(slice(at, at + step),) for at in range(0, shape[0], step)]
+
+
+def _by_head(shape: tuple[int, ...], scores: int) -> list[Box]:
+    """Return boxes of some heads of one element of a batch."""
+    batch, heads = shape[:2]
+    if batch * heads * scores <= 2 * PIECE:
+        return []
+    step = max(1, PIECE // scores)
+    starts = product(range(batch), range(0, heads, step))
+    return [(slice(i, i + 1), slice(j, j + step)) for i, j in starts]
 
 
 def parts(shape: tuple[int, ...]) -> list[Box]:
@@ -83,31 +96,71 @@ def cut(pair: Pair, box: Box, shape: tuple[int, ...]) -> Pair:
     return pair.each(part)
 
 
-def in_pieces(
-    evaluate: Callable[[Callable[[int, Pair], Pair]], Any], packet: Any, cuts: list[Box], like: Any
-) -> Any:
-    """Return the results of a rule, evaluated for each part of its results.
+class InPieces:
+    """The results of a rule, evaluated part by part when they are read.
 
-    `evaluate` applies the rule to operands, each of which a function of its place selects from.
+    Parameters
+    ----------
+    evaluate : callable
+        Applies the rule to operands, each of which a function of its place selects from. Its second
+        argument says whether other operations read the results.
+    packet, cuts, shape
+        The operation, the parts of its first result and that result's shape.
     """
-    shape, found = tuple(like.shape), None
 
-    for box in cuts:
+    def __init__(
+        self,
+        evaluate: Callable[[Callable[[int, Pair], Pair], bool], tuple[Pair, ...]],
+        packet: Any,
+        cuts: list[Box],
+        shape: tuple[int, ...],
+    ) -> None:
+        self._evaluate, self._packet, self.cuts, self._shape = evaluate, packet, cuts, shape
+        self.found: tuple[Pair, ...] = ()
 
-        def select(place: int, pair: Pair, box: Box = box) -> Pair:
-            if packet in _ELEMENTWISE:
-                return cut(pair, box, shape)
+    def at(self, box: Box, is_read: bool = False) -> tuple[Pair, ...]:
+        """Return one part of each result."""
+
+        def select(place: int, pair: Pair) -> Pair:
+            if self._packet in _ELEMENTWISE or self._packet in _ATTENTION:
+                return cut(pair, box, self._shape)
             return pair if place else cut(pair, box, tuple(pair.value.shape))
 
-        piece = evaluate(select)
-        parts = (piece,) if isinstance(piece, Pair) else tuple(piece)
-        if found is None:
-            found = [None if p is None else _Whole(p, shape, len(box)) for p in parts]
-        for whole, p in zip(found, parts):
-            if whole is not None:
-                whole.put(box, p)
-    pairs = tuple(None if whole is None else whole.pair for whole in found or ())
-    return pairs[0] if isinstance(piece, Pair) else pairs
+        return self._evaluate(select, is_read)
+
+    def whole(self) -> tuple[Pair, ...]:
+        """Return the results; the operands are not needed any more."""
+        wholes: list[_Whole] = []
+        for box in () if self.found else self.cuts:
+            parts = self.at(box, True)
+            wholes = wholes or [_Whole(p, self._shape, len(box)) for p in parts]
+            for whole, part in zip(wholes, parts):
+                whole.put(box, part)
+        if wholes:
+            self.found = tuple(whole.pair for whole in wholes)
+            del self._evaluate
+        return self.found
+
+
+class Later(NamedTuple):
+    """One result of a rule that is evaluated in pieces."""
+
+    pieces: InPieces
+    place: int
+
+
+def whole(pair: Pair | Later) -> Pair:
+    """Return a pair that may have to be evaluated."""
+    return pair.pieces.whole()[pair.place] if isinstance(pair, Later) else pair
+
+
+def by_part(pair: Pair | Later, shape: tuple[int, ...]) -> Iterator[tuple[Box, Pair]]:
+    """Yield the parts of a pair that no operation reads."""
+    if isinstance(pair, Later) and not pair.pieces.found:
+        yield from ((box, pair.pieces.at(box)[pair.place]) for box in pair.pieces.cuts)
+        return
+    pair = whole(pair)._replace(terms=None)
+    yield from ((box, cut(pair, box, shape)) for box in parts(shape))
 
 
 class _Whole:
@@ -118,15 +171,18 @@ class _Whole:
         self._shape = (*shape[:cut_axes], *piece.value.shape[cut_axes:])
         self._value = piece.value.new_empty(self._shape)
         self._error: Tensor | None = None
+        self._exact: list[Box] = []
         self._terms: Terms | None = None
         self._is_stored = True
 
     def put(self, box: Box, piece: Pair) -> None:
         self._value[box] = piece.value
         self._is_stored &= piece.stored
-        if piece.error is not None:
+        if piece.error is None:
+            self._exact.append(box)
+        else:
             if self._error is None:
-                self._error = self._value.new_zeros(self._shape, dtype=torch.float64)
+                self._error = self._value.new_empty(self._shape, dtype=torch.float64)
             self._error[box] = piece.error
         if (new := piece.terms) is not None:
             old = self._terms
@@ -143,4 +199,7 @@ class _Whole:
 
     @property
     def pair(self) -> Pair:
+        if self._error is not None:
+            for box in self._exact:
+                self._error[box] = 0.0
         return Pair(self._value, self._error, self._is_stored, self._terms)

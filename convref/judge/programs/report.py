@@ -12,6 +12,7 @@ from ...errors import ConvrefError, UnsupportedError, invalid
 from ..numerics import Numerics
 from ..verdicts import Verdict
 from .pair import Pair, Tensor, store
+from .pieces import Later
 from .power import Power, power
 from .trace import Trace
 from .verdict import verdict
@@ -38,6 +39,11 @@ class Program:
 
     def traced(self, **options: Any) -> tuple[Trace, dict[str, tuple[Tensor, Pair]]]:
         """Run the reference; return its tensors by name, each with its pair."""
+        trace, found = self.run(**options)
+        return trace, {name: (t, trace.shadows.unrounded(t)) for name, t in found.items()}
+
+    def run(self, **options: Any) -> tuple[Trace, dict[str, Tensor]]:
+        """Run the reference; return its tensors by name."""
         trace = Trace(options.pop("numerics", self.numerics), **options)
         try:
             found = trace.run(self.reference, self.args, self.kwargs)
@@ -48,7 +54,7 @@ class Program:
             what = f"the reference raises {type(error).__name__}: {error}"
             what += f" (devices of args: {', '.join(sorted(devices)) or 'none'})"
             raise invalid("assert_close", what) from error
-        return trace, {name: (t, trace.shadows.unrounded(t)) for name, t in tensors(found).items()}
+        return trace, tensors(found)
 
 
 def tensors(results: Any, where: str = "the reference") -> dict[str, Tensor]:
@@ -141,7 +147,8 @@ def _line(name: str, verdict: Verdict) -> str:
 
 def judged(program: Program, actual: Any) -> Report:
     """Return the report on what a candidate returned."""
-    trace, wanted = program.traced()
+    trace, results = program.run()
+    wanted = {name: (t, trace.shadows.later(t)) for name, t in results.items()}
     _check_written(trace, program)
     got = tensors(actual, "the candidate")
     if not wanted:
@@ -155,7 +162,7 @@ def judged(program: Program, actual: Any) -> Report:
     return Report(program, actual, found)
 
 
-def _check_repeated(program: Program, wanted: dict[str, tuple[Tensor, Pair]]) -> None:
+def _check_repeated(program: Program, wanted: dict[str, tuple[Tensor, Pair | Later]]) -> None:
     """Raise if the reference has other results in a second run."""
     _, again = program.traced()
     for name, (like, pair) in wanted.items():

@@ -1,7 +1,9 @@
 """One run of a reference in which every operation is evaluated on pairs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from ...errors import UnsupportedError
 from ..numerics import Numerics
 from .pair import Op, Pair, Tensor, store
-from .pieces import boxes, in_pieces
+from .pieces import InPieces, Later, boxes
 from .rules import RULES
 from .shadow import Shadows
 
@@ -25,6 +27,8 @@ _UNWRITTEN = {_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_stride
 _UNWRITTEN |= {_aten.new_empty_strided, _aten.empty_permuted}
 # Operations that write running statistics, arguments 3 and 4, though their schema does not say so.
 _UPDATES = {_aten.native_batch_norm}
+# Operations that PyTorch's kernels of 16-bit types evaluate in that type, unlike decompositions.
+_ROUNDED = {_aten.glu_backward, _aten.mse_loss_backward, _aten.huber_loss_backward}
 _PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "out")
 _DECOMPOSITIONS = {**decomposition_table, **core_aten_decompositions()}
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -108,8 +112,8 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         settings = {key: value for key, value in kwargs.items() if key not in _PLACEMENT}
         leaves, form = tree_flatten((tuple(args), settings))
-        hidden = [t for t in args[3:5] if t is not None] if packet in _UPDATES else []
-        hidden = hidden if args[5:6] == (True,) else []
+        updates = packet in _UPDATES and args[5] is True
+        hidden = [t for t in args[3:5] if t is not None] if updates else []
         for target in (*written, *hidden):
             self._expect(target)
         read = {i: self.shadows.unrounded(t) for i, t in enumerate(leaves) if _is_tensor(t)}
@@ -121,46 +125,42 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
             return out
         op = self._op(packet, results)
 
-        def operands(select: Callable[[int, Pair], Pair] = _whole) -> Any:
+        def operands(select: Callable[[int, Pair], Pair]) -> Any:
             taken = list(leaves)
             for i, pair in read.items():
                 taken[i] = store(select(i, pair), dtypes[i], self.numerics)
             return tree_unflatten(taken, form)
 
-        def evaluate(select: Callable[[int, Pair], Pair]) -> Any:
+        def evaluate(select: Callable[[int, Pair], Pair], is_read: bool = True) -> Any:
             pairs, named = operands(select)
-            return rule(op, *pairs, **named)
-
-        cuts = [] if self._change is not None else boxes(packet, args, results[0])
-        if cuts:
-            found = in_pieces(evaluate, packet, cuts, results[0])
-        else:
-            pairs, named = operands()
-            found = rule(op, *pairs, **named)
+            now = op if is_read else replace(op, is_read=False)
+            found = rule(now, *pairs, **named)
             if self._change is not None:
                 found = self._change(self.count, op, pairs, found, partial(rule, op, **named))
+            found = (found,) if _is_pair(found) else tuple(found)
+            return tuple(map(_typed, (*results, *hidden), found))
+
+        whole = self._change is not None or results[0] is None
+        cuts = [] if whole else boxes(packet, args, results[0])
+        if cuts:
+            pieces = InPieces(evaluate, packet, cuts, tuple(results[0].shape))
+            later = [Later(pieces, place) for place in range(len(results))]
+            pairs: Any = pieces.whole() if written else later
+        else:
+            pairs = evaluate(_whole)
         self.count += 1
-        pairs = (found,) if _is_pair(found) else tuple(found)
         for tensor, pair in zip(results, pairs):
             if pair is not None:
-                self._keep(tensor, pair, bool(written))
+                (self.shadows.write if written else self.shadows.make)(tensor, pair)
         for tensor, pair in zip(hidden, pairs[len(results) :]):
-            self._keep(tensor, pair, True)
+            self.shadows.write(tensor, pair)
         return out
 
     def _op(self, packet: Any, results: tuple[Tensor, ...]) -> Op:
-        dtype = results[0].dtype
+        dtype = next(t.dtype for t in results if t is not None)
         label = f"{packet} to {str(dtype).removeprefix('torch.')}"
         self.labels[label] = None
         return Op(str(packet), dtype, self.numerics, self._rounding in (None, label), results)
-
-    def _keep(self, tensor: Tensor, pair: Pair, in_place: bool) -> None:
-        if not tensor.dtype.is_floating_point:
-            pair = pair._replace(value=pair.value.to(tensor.dtype))
-        if in_place:
-            self.shadows.write(tensor, pair)
-        else:
-            self.shadows.make(tensor, pair)
 
     def _expect(self, target: Tensor) -> None:
         if target not in self.shadows:
@@ -184,6 +184,7 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
             raise _UnknownPrimitive
         if found is None or (written and not in_place):
             raise _unknown(packet)
+        found = unwrap(found) if packet in _ROUNDED else found
         try:
             with self:
                 out = found(*args, **kwargs)
@@ -216,6 +217,13 @@ def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
 
 def _whole(place: int, pair: Pair) -> Pair:
     return pair
+
+
+def _typed(result: Tensor, pair: Pair | None) -> Pair | None:
+    """Return a pair whose value has the dtype of the result, if that is one of integers."""
+    if pair is None or result.dtype.is_floating_point:
+        return pair
+    return pair._replace(value=pair.value.to(result.dtype))
 
 
 def _is_tensor(given: Any) -> bool:

@@ -7,12 +7,14 @@ import torch
 from ..numerics import Numerics
 from ..verdicts import Verdict, element
 from .pair import Pair, Tensor, store
-from .pieces import Box, cut, parts
+from .pieces import Box, Later, by_part
 
 _LEAST = 2.0**-1000  # less than any error of float64 numbers of ordinary size
 
 
-def verdict(name: str, got: Tensor, like: Tensor, pair: Pair, numerics: Numerics) -> Verdict:
+def verdict(
+    name: str, got: Tensor, like: Tensor, pair: Pair | Later, numerics: Numerics
+) -> Verdict:
     """Return the verdict on one result."""
     for what in ("shape", "dtype", "device", "layout"):
         is_, needs = getattr(got, what), getattr(like, what)
@@ -35,10 +37,11 @@ class _Part(NamedTuple):
     first: Any = None  # the first fault: index, is certain, rounded, value, error, bound
 
 
-def _compared(name: str, got: Tensor, pair: Pair, numerics: Numerics) -> Verdict:
-    shape, found = tuple(got.shape), []
-    for box in parts(shape):
-        found.append(_part(got[box], cut(pair, box, shape), numerics))
+def _compared(name: str, got: Tensor, pair: Pair | Later, numerics: Numerics) -> Verdict:
+    found: list[_Part] = []
+    for box, part in by_part(pair, tuple(got.shape)):
+        vacuous = not found or found[-1].zeros_pass
+        found.append(_part(got[box], part, numerics, vacuous))
         if found[-1].faults and not any(p.faults for p in found[:-1]):
             first = _fault(name, got, box, found[-1])
     undecided = sum(p.undecided for p in found) / got.numel()
@@ -54,24 +57,27 @@ def _compared(name: str, got: Tensor, pair: Pair, numerics: Numerics) -> Verdict
     return Verdict(kind, tier, name, **facts)
 
 
-def _part(got: Tensor, pair: Pair, numerics: Numerics) -> _Part:
+def _part(got: Tensor, pair: Pair, numerics: Numerics, vacuous: bool) -> _Part:
+    """Compare a part; `vacuous` says whether zeros pass so far."""
     if pair.error is None and torch.equal(got, pair.value.to(got.dtype)) and pair.stored:
-        return _Part(True, not bool(got.any()))
+        return _Part(True, vacuous and not bool(got.any()))
     pair = store(pair, got.dtype, numerics)
     value = pair.wide
     limit = torch.as_tensor(pair.slack, dtype=torch.float64).expand(value.shape)
-    error = (got.to(torch.float64) - value).abs_()
     # An exact element has the bound 0: its error is 0 or many times the bound.
-    share, largest = error / limit.clamp(min=_LEAST), float(limit.max())
-    if largest < torch.inf and (worst := float(share.max())) <= 1:
-        return _Part(largest == 0, not float(value.abs().sub_(limit).max()) > 0, worst)
+    share = _distance(got, value).div_(limit.clamp(min=_LEAST))
+    worst, largest = float(share.amax()), float(limit.amax())
+    if largest < torch.inf and worst <= 1:
+        vacuous = vacuous and not float(value.abs().sub_(limit).amax()) > 0
+        return _Part(largest == 0, vacuous, worst)
+    error = _distance(got, value)
     share = error / limit
     certain = torch.ones_like(got, dtype=torch.bool) if pair.error is None else pair.error == 0
     right = value.to(got.dtype)
     same = (got == right) | (got.isnan() & right.isnan())
     fine = torch.where(certain | ~value.isfinite(), same, error <= limit) | limit.isinf()
     share = torch.where(fine & (certain | limit.isinf() | ~value.isfinite()), 0.0, share)
-    zeros_pass = torch.where(certain, value == 0, value.abs() <= limit)
+    zeros_pass = torch.where(certain, value == 0, value.abs() <= limit) & vacuous
     part = _Part(
         bool(certain.all()),
         bool(zeros_pass.all()),
@@ -83,6 +89,10 @@ def _part(got: Tensor, pair: Pair, numerics: Numerics) -> _Part:
     at = tuple(int(i) for i in (~fine).nonzero()[0])
     first = at, *(t[at].item() for t in (certain, right, value, error, limit))
     return part._replace(faults=int((~fine).sum()), first=first)
+
+
+def _distance(got: Tensor, value: Tensor) -> Tensor:
+    return got.to(torch.float64, copy=True).sub_(value).abs_()
 
 
 def _fault(name: str, got: Tensor, box: Box, part: _Part) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from ..pair import Op, Pair, Tensor
-from .arithmetic import add, mul
+from .arithmetic import add, mul, scaled, sub
 from .products import products
 from .softmax import logsumexp, softmax
+from .sums import sums
 from .table import rule
 
 
@@ -23,13 +24,64 @@ def attention(
     scale: float | None = None,
 ) -> tuple[Pair, Pair | None]:
     """Return softmax(q k scale + mask) v; probabilities may be rounded to the dtype."""
-    flags = [s for s in settings if isinstance(s, bool)]
+    is_causal = any(s for s in settings if isinstance(s, bool))
+    p, scores = _probabilities(op, q, k, is_causal, attn_mask, scale)
+    out = products(op, torch.matmul, p, v, k.value.shape[-2])
+    return out, logsumexp(op.of(op.held), scores, -1)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward")
+def attention_backward(
+    op: Op,
+    dy: Pair,
+    q: Pair,
+    k: Pair,
+    v: Pair,
+    y: Pair,
+    logsumexp: Pair,
+    dropout: float,
+    is_causal: bool,
+    *,
+    attn_mask: Pair | None = None,
+    scale: float | None = None,
+) -> tuple[Pair, ...]:
+    """Return the derivatives by q, k and v; the sum of p dp is that of dy y."""
+    held, length = op.of(op.held), k.value.shape[-2]
+    p, _ = _probabilities(op, q, k, is_causal, attn_mask, scale)
+    dp = products(held, _times_transposed, dy, v, v.value.shape[-1])
+    sums_ = [sums(held, mul(held, a, b), [-1], True) for a, b in ((p, dp), (dy, y))]
+    error = torch.maximum(*(torch.as_tensor(s.slack) + 0 * sums_[0].wide for s in sums_))
+    ds = _rounded(op, mul(held, p, sub(held, dp, Pair(sums_[0].value, error))))
+
+    def transposed(a: Tensor, b: Tensor) -> Tensor:
+        return a.transpose(-1, -2) @ b
+
+    factor = _factor(q, scale)
+    dq = scaled(op, products(held, torch.matmul, ds, k, length), factor)
+    dk = scaled(op, products(held, transposed, ds, q, q.value.shape[-2]), factor)
+    return dq, dk, products(op, transposed, p, dy, q.value.shape[-2])
+
+
+def _factor(q: Pair, scale: float | None) -> float:
+    return 1 / math.sqrt(q.value.shape[-1]) if scale is None else scale
+
+
+def _rounded(op: Op, p: Pair) -> Pair:
+    """Return a pair that may be rounded to the dtype before it is an operand of a product."""
+    if op.dtype == op.held:
+        return p
+    return p._replace(error=p.slack + torch.finfo(op.dtype).eps / 2 * p.magnitude)
+
+
+def _probabilities(
+    op: Op, q: Pair, k: Pair, is_causal: bool, attn_mask: Pair | None, scale: float | None
+) -> tuple[Pair, Pair]:
+    """Return softmax(q k scale + mask), and its argument."""
     held = op.of(op.held)
-    factor = 1 / math.sqrt(q.value.shape[-1]) if scale is None else scale
     scores = products(held, _times_transposed, q, k, q.value.shape[-1])
-    scores = mul(held, mul(held, scores, factor), 1.0)
+    scores = mul(held, mul(held, scores, _factor(q, scale)), 1.0)
     size = scores.value.shape[-2:]
-    if flags and flags[0]:
+    if is_causal:
         causal = torch.ones(size, dtype=torch.bool).tril()
         scores = scores._replace(value=scores.value.masked_fill(~causal, -math.inf))
         error = torch.as_tensor(scores.slack).expand(scores.value.shape)
@@ -37,10 +89,7 @@ def attention(
     if attn_mask is not None:
         scores = add(held, scores, attn_mask)
     p = softmax(held, scores, -1, steps=size[-1])  # a block scales what is there by a power
-    if op.dtype != op.held:
-        p = p._replace(error=p.slack + torch.finfo(op.dtype).eps / 2 * p.magnitude)
-    out = products(op, torch.matmul, p, v, size[-1])
-    return out, logsumexp(held, scores, -1)
+    return _rounded(op, p), scores
 
 
 def _times_transposed(q: Tensor, k: Tensor) -> Tensor:

@@ -120,6 +120,13 @@ def threshold_backward(op: Op, dy: Pair, x: Pair, threshold: float) -> Pair:
     return where(op, RULES[aten.gt](op, x, threshold), dy, 0.0)
 
 
+@rule("softshrink_backward", "hardshrink_backward")
+def shrink_backward(op: Op, dy: Pair, x: Pair, limit: float) -> Pair:
+    """Return dy outside of [-limit, limit]."""
+    size = Pair(x.wide.abs(), x.error)
+    return where(op, RULES[aten.le](op, size, limit), 0.0, dy)
+
+
 @rule("max", "min")
 def extreme(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Any:
     name = op.name.rpartition(".")[2]

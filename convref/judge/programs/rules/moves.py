@@ -89,6 +89,8 @@ def _filled(op: Op, source: Any, like: Pair) -> Pair:
     """Return a number as a tensor."""
     if isinstance(source, Pair):
         return source
+    if not op.dtype.is_floating_point:
+        return Pair(torch.full_like(like.value, source, dtype=op.dtype))
     number = op.pair(source)
     error = None if number.error is None else number.error.expand(like.value.shape)
     return Pair(number.value.expand(like.value.shape), error)

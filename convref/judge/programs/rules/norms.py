@@ -19,20 +19,27 @@ class _Moments(NamedTuple):
     mean: Pair
     variance: Pair
     level: Tensor  # the mean of |x|
-    n: int
+    centered: Tensor  # x - mean
 
 
 def _moments(op: Op, x: Pair, axes: Any) -> _Moments:
     """Return mean and variance; docs/judge.md derives their roundings."""
     wide = x.wide
     mean = wide.mean(axes, keepdim=True)
-    variance = (wide - mean).square_().mean(axes, keepdim=True)
-    magnitude = x.magnitude
-    level = magnitude.mean(axes, keepdim=True)
-    square = magnitude.square_().mean(axes, keepdim=True)
-    n = 2 * (wide.numel() // max(1, mean.numel())) + 16
+    centered, count = wide - mean, wide.numel() // max(1, mean.numel())
+
+    def averaged(t: Tensor, order: int) -> Tensor:
+        """Return the mean of a power of absolute values."""
+        return torch.linalg.vector_norm(t, order, axes, keepdim=True) ** order / count
+
+    deviation = averaged(centered, 2).sqrt()
+    variance = deviation.square()
+    if x.error is None:
+        level, square = averaged(wide, 1), variance + mean.square()
+    else:
+        level, square = averaged(x.magnitude, 1), averaged(x.magnitude, 2)
+    n = 2 * count + 16
     held, error, spread = op.of(op.held), 0.0, 0.0
-    deviation = variance.sqrt()
     if x.error is not None:
         error = x.error.mean(axes, keepdim=True)
         moved = x.error.square().mean(axes, keepdim=True).sqrt()
@@ -40,7 +47,7 @@ def _moments(op: Op, x: Pair, axes: Any) -> _Moments:
         deviation = deviation + moved
     size = deviation * square.sqrt() + n * held.gamma(1) * level.square()
     center, square = held.close(mean, error, level, n), held.close(variance, spread, size, n)
-    return _Moments(center._replace(stored=False), square._replace(stored=False), level, n)
+    return _Moments(center._replace(stored=False), square._replace(stored=False), level, centered)
 
 
 def _normalized(
@@ -48,14 +55,15 @@ def _normalized(
 ) -> tuple[Pair, Pair, _Moments]:
     """Return (x - mean) rstd, not yet rounded to the dtype, rstd, and the moments."""
     found = _moments(op, x, axes)
-    z, rstd = _scaled_by(op, x, found.mean, found.variance, found.level, eps, stages)
+    z, rstd = _scaled_by(op, x, found, eps, stages)
     return z, rstd, found
 
 
 def _scaled_by(
-    op: Op, x: Pair, mean: Pair, variance: Pair, level: Tensor, eps: float, stages: int = 0
+    op: Op, x: Pair, moments: _Moments, eps: float, stages: int = 0
 ) -> tuple[Pair, Pair]:
     """Return (x - mean) / sqrt(variance + eps), also as x a + c with rounded a and c."""
+    mean, variance, level, centered = moments
     held = op.of(op.held)
     v = variance.wide + eps
     least = v - variance.slack
@@ -65,7 +73,6 @@ def _scaled_by(
     # mean and rstd may be rounded to the dtype
     rounded = stages * torch.finfo(op.dtype).eps / 2 if op.dtype != op.held else 0.0
     rstd = held.close(r, largest - r + rounded * largest, largest, 16)._replace(stored=False)
-    centered = x.wide - mean.wide
     moved, far = x.slack + mean.slack, centered.abs()
     size = (x.magnitude.add_(level + moved).add_(far)).mul_(largest)
     error = far.mul_(largest - r).add_(moved * largest)
@@ -141,7 +148,8 @@ def batch_norm(
     w, b = _shaped(w, shape), _shaped(b, shape)
     if not training:
         mean, variance = _of(_shaped(running_mean, shape)), _of(_shaped(running_var, shape))
-        z, _ = _scaled_by(op, x, mean, variance, mean.magnitude, eps, stages=2)
+        moments = _Moments(mean, variance, mean.magnitude, x.wide - mean.wide)
+        z, _ = _scaled_by(op, x, moments, eps, stages=2)
         return _affine(op, z, w, b), None, None
     axes = tuple(axis for axis in range(x.value.ndim) if axis != 1)
     z, rstd, found = _normalized(op, x, axes, eps, stages=2)

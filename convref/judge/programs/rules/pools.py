@@ -13,13 +13,20 @@ from .table import RULES, aten, rule
 Function = Callable[..., Tensor]
 
 
-def linear(f: Function, op: Op, x: Pair, n: Any, *settings: Any, **named: Any) -> Pair:
+def linear(f: Function, op: Op, x: Pair, n: Any, *settings: Any, exact: Any = False) -> Pair:
     """Return the pair of a linear f whose weights are not negative, rounded n times."""
 
     def g(t: Tensor) -> Tensor:
-        return f(t, *settings, **named)
+        return f(t, *settings)
 
-    return op.close(g(x.wide), 0.0 if x.error is None else g(x.error), g(x.magnitude), n)
+    error = 0.0 if x.error is None else g(x.error)
+    return op.close(g(x.wide), error, g(x.magnitude), n, exact)
+
+
+def counted(f: Function, op: Op, x: Pair) -> Pair:
+    """Return the pair of a linear f with weights 0 and 1: f of ones counts the terms of a sum."""
+    n = f(torch.ones_like(x.wide))
+    return linear(f, op, x, n, exact=n <= 1)
 
 
 def _averages(name: str, rank: int) -> None:
@@ -100,19 +107,17 @@ def _has_rival(x: Pair, places: Tensor, size: Any, stride: Any = (), *settings: 
     return found
 
 
-@rule("max_pool2d_with_indices_backward")
+@rule("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
+@rule("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")
 def max_pool_backward(op: Op, dy: Pair, x: Pair, *settings: Any) -> Pair:
     """Return sums of cotangents at the largest elements; unbounded where the largest is open."""
     *geometry, places = settings
-
-    def f(t: Tensor) -> Tensor:
-        return aten.max_pool2d_with_indices_backward(t, x.wide, *geometry, places.value)
-
-    found = linear(f, op, dy, math.prod(geometry[0]))
+    f = getattr(aten, op.name.removeprefix("aten."))
+    found = counted(lambda t: f(t, x.wide, *geometry, places.value), op, dy)
     if places.error is None or not bool((places.error > 0).any()):
         return found
-    size, stride, padding, dilation, ceil_mode = geometry
-    if ceil_mode or any(d != 1 for d in dilation):
+    size, stride, padding, dilation, ceil_mode = geometry or ((), (), (), (), True)
+    if ceil_mode or len(size) != 2 or any(d != 1 for d in dilation):
         return found._replace(error=torch.full_like(found.value, torch.inf))
     open_ = aten.avg_pool2d_backward(
         (places.error > 0).to(torch.float64), x.wide, size, stride, padding, ceil_mode, True, None
@@ -133,6 +138,40 @@ def upsample_linear(op: Op, x: Pair, *settings: Any) -> Pair:
     return op.close(f(x.wide, *settings), error, f(near, *settings), steps)
 
 
+@rule("upsample_bilinear2d_backward", "upsample_linear1d_backward", "upsample_trilinear3d_backward")
+def upsample_linear_backward(op: Op, dy: Pair, size: Any, input_size: Any, *settings: Any) -> Pair:
+    """Return sums of shares of cotangents; a rounded position moves a share to a neighbour."""
+    f = getattr(aten, op.name.removeprefix("aten."))
+    rank = len(size)
+    mean = getattr(torch.nn.functional, f"avg_pool{rank}d")
+
+    def shares(t: Tensor) -> Tensor:
+        return f(t, size, input_size, *settings)
+
+    def near(t: Tensor) -> Tensor:
+        return 3**rank * mean(shares(t), 3, 1, 1)
+
+    terms = math.prod(min(o, 2 * -(-o // max(1, i - 1)) + 2) for i, o in zip(input_size[2:], size))
+    steps = terms + 8 + 8 * sum((*size, *input_size[2:]))
+    return op.close(
+        shares(dy.wide), 0.0 if dy.error is None else near(dy.error), near(dy.magnitude), steps
+    )
+
+
+def _counted(name: str) -> None:
+    f = getattr(aten, name)
+
+    @rule(name)
+    def summed(op: Op, dy: Pair, *settings: Any) -> Pair:
+        return counted(lambda t: f(t, *_values(settings)), op, dy)
+
+
+def _values(settings: Any) -> Any:
+    return [s.wide if isinstance(s, Pair) else s for s in settings]
+
+
 for _rank in (1, 2, 3):
     for _name in (f"upsample_nearest{_rank}d", f"_upsample_nearest_exact{_rank}d"):
         RULES[getattr(aten, _name)] = monotone(getattr(aten, _name))
+        _counted(f"{_name}_backward")
+    _counted(f"replication_pad{_rank}d_backward")

@@ -54,10 +54,13 @@ def _more_roundings(op: Op, x: Pair, terms: Terms, n: float) -> Tensor:
 def added(op: Op, x: Pair, y: Pair) -> Pair:
     """Return the pair of x + y: all terms of both in any grouping; two terms are rounded once."""
     value, error = x.wide + y.wide, x.slack + y.slack
+    are_terms = x.terms is None and y.terms is None
+    if are_terms and not op.is_read:
+        return op.close(value, error, exact=True)
     p, q = terms_of(x), terms_of(y)
     size, step = x.reach + y.reach, min(p.step, q.step)
     products = max(p.products, q.products)
-    if x.terms is None and y.terms is None:
+    if are_terms:
         found = op.close(value, error, exact=True)
         return found._replace(terms=Terms(size, 1, 1, step))
     p, q = (t._replace(products=products) for t in (p, q))
