@@ -122,18 +122,18 @@ def _looked_up(
     task: Task, card: str, possible: Mapping[str, Choice], unproven: bool
 ) -> tuple[Choice, str]:
     """Return the choice measured to be fastest, else the estimate's, and the reason."""
-    expected, why = _expected(task, unproven)
+    best, why = expected(task, unproven)
     found = measured.look_up(task.builder.call, task.role, card)
     if found is None:
-        return expected, why
+        return best, why
     row, where = found
     choice = possible.get(f"{row['kernel']} {row['tile']}")
     if choice is None or choice.source != row["source"]:
-        return expected, f"{where} on another source; {why}"
+        return best, f"{where} on another source; {why}"
     return choice, where
 
 
-def _expected(task: Task, unproven: bool) -> tuple[Choice, str]:
+def expected(task: Task, unproven: bool = False) -> tuple[Choice, str]:
     """Return the first kernel that serves a task, or an allowed one that is estimated faster."""
     passed = []
     proven, found = serving(task.kind), []
