@@ -19,7 +19,15 @@ CHUNKS, SIZE, FAILURES = 3, 1000, 6
 FAMILY = {fault.name: family for family, rows in FAMILIES.items() for fault in rows}
 FAULTS = {fault.name: fault for rows in FAMILIES.values() for fault in rows}
 # of 300 examples; fewer are vacuous
-VACUOUS = {"norm": 40, "activation": 40, "resize": 10, "matmul": 20, "attention": 30, "others": 40}
+VACUOUS = {
+    "norm": 40,
+    "activation": 40,
+    "resize": 10,
+    "sample": 75,
+    "matmul": 20,
+    "attention": 30,
+    "others": 40,
+}
 
 
 @cache

@@ -51,8 +51,9 @@ def _boxes(case: Case, given: dict[str, Any]) -> Any:
     step = found.dtype.type(SPREAD) if found.dtype != object else SPREAD
     for axis, size in enumerate(problem.input):
         low, high = 2 - axis, 4 - axis
-        found[:, low] = (found[:, low] % (8 * size + 16) - 8) / step
-        found[:, high] = found[:, low] + (found[:, high] % (8 * size + 16) - 8) / step
+        span = SPREAD * (size + 1)  # multiples of 13 and 11 spread small integers over it
+        found[:, low] = (13 * found[:, low] % span - SPREAD // 2) / step
+        found[:, high] = found[:, low] + (11 * found[:, high] % span - SPREAD // 2) / step
     found[:, 1:] /= type(found[:1, 0].item() if len(found) else 1.0)(problem.spatial_scale)
     found[:, 0] = np.arange(problem.boxes) % max(1, problem.n)
     return found

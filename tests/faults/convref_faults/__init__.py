@@ -4,13 +4,27 @@ A fault is the oracle with one mistake, which it makes in its region and nowhere
 backend: ``PYTHONPATH=tests/faults convref check convref_faults:six_channels``.
 """
 
-from . import activation, attention, conv, data, matmul, norm, others, outputs, resize, sizes, state
+from . import (
+    activation,
+    attention,
+    conv,
+    data,
+    matmul,
+    norm,
+    others,
+    outputs,
+    resize,
+    sample,
+    sizes,
+    state,
+)
 
 CONV = {fault.name: fault for fault in (*conv.ROWS, *outputs.ROWS)}
 FAMILIES = {
     "norm": norm.ROWS,
     "activation": activation.ROWS,
     "resize": resize.ROWS,
+    "sample": sample.ROWS,
     "matmul": matmul.ROWS,
     "attention": attention.ROWS,
     "others": activation.OTHERS + norm.OTHERS + resize.OTHERS,  # ops whose examples are drawn apart

@@ -114,9 +114,14 @@ def swapped(module: Any, **functions: Any) -> Wrong:
     def compute(call: Call, operands: Operands) -> Results:
         own = {name: getattr(module, name) for name in functions}
         try:
-            vars(module).update(functions)
+            _set(module, functions)
             return right(call, operands)
         finally:
-            vars(module).update(own)
+            _set(module, own)
 
     return wrong
+
+
+def _set(module: Any, functions: dict[str, Any]) -> None:
+    for name, function in functions.items():
+        setattr(module, name, function)
