@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -263,6 +264,38 @@ def activation_curves() -> Any:
     return fig
 
 
+MUTATIONS = {
+    "zeros": "zeros",
+    "a constant": "their mean",
+    "without": "an operation left out",
+    "last term": "last term of sums dropped",
+    "first term": "first term of sums twice",
+    "not written": "last slice not written",
+    "repeats": "last channel repeated",
+    "in float16": "sums in float16",
+}
+
+
+def accepted_mutations() -> Any:
+    """Show which share of KernelBench's mutants each rule accepts, by kind of mutation."""
+    counts = json.loads(Path(__file__).with_name("kernelbench.json").read_text("utf-8"))
+    rules = [("tolerance 1e-2", REAL), ("tolerance 1e-4", LEFT), ("convref", RIGHT)]
+    fig, ax = plt.subplots(figsize=(6.4, 3.6))
+    for row, kind in enumerate(reversed(MUTATIONS)):
+        total, own, loose, judge = counts[kind]
+        for place, (value, (label, color)) in enumerate(zip((loose, own, judge), rules)):
+            y = row + 0.27 * (1 - place)
+            ax.barh(y, 100 * value / total, 0.25, color=color, label=label if row == 0 else None)
+            ax.text(100 * value / total + 1, y, f"{value}", va="center", fontsize=6)
+    labels = [f"{text} ({counts[kind][0]})" for kind, text in reversed(MUTATIONS.items())]
+    ax.set_yticks(range(len(labels)), labels, fontsize=8)
+    ax.set_xlabel("% accepted")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=7, frameon=False, loc="center right")
+    fig.tight_layout()
+    return fig
+
+
 FIGURES = {
     "conv_windows": windows,
     "conv_gather_scatter": gather_and_scatter,
@@ -273,6 +306,7 @@ FIGURES = {
     "resize_kernels": resize_kernels,
     "norm_blocks": norm_blocks,
     "activation_curves": activation_curves,
+    "grading_mutations": accepted_mutations,
 }
 
 
