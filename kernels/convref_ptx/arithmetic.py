@@ -91,6 +91,25 @@ def _flushed(name: str, nan: str | None, *words: Array) -> Array:
     return flush((numbers.fma if name == "fma" else function)(*map(flush, words)))
 
 
+def _pairs_of_integers(name: str, sign: str, *words: Array) -> Array:
+    halves = (word.view(numbers.TYPES[f"{sign}16"]) for word in words)
+    return numbers.FUNCTIONS[name](*halves).view(words[0].dtype)
+
+
+def _test(name: str, kind: str, a: Array) -> Array:
+    """Return whether numbers are of a kind: finite, infinite, number, notanumber, normal..."""
+    tiny = abs(a) < np.finfo(a.dtype).tiny
+    found: dict[str, Array] = {
+        "finite": np.isfinite(a),
+        "infinite": np.isinf(a),
+        "number": ~np.isnan(a),
+        "notanumber": np.isnan(a),
+        "normal": np.isfinite(a) & ~tiny,
+        "subnormal": tiny & (a != 0),
+    }
+    return found[name]
+
+
 def _sign(name: str, kind: str, a: Array) -> Array:
     """Negate 16-bit numbers or take their absolute values, by their sign bits."""
     halves, bit = a.view(np.uint16), np.uint16(0x8000)
@@ -164,14 +183,17 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"lop3\.b32", "b32 b32 b32 u32", _logic),
     (r"bfi\.b32", "b32 b32 u32 u32", _insert),
     (r"sqrt\.rn(?:\.ftz)?\.(f32|f64)", "{0}", lambda kind, a: np.sqrt(a)),
-    (r"div\.(?:rn|full)\.ftz\.f32", "f32 f32", lambda a, b: flush(flush(a) / flush(b))),
+    (r"div\.(?:rn|full|approx)\.ftz\.f32", "f32 f32", lambda a, b: flush(flush(a) / flush(b))),
     (r"sh(l|r)\.([bus](?:16|32|64))", "{1} u32", numbers.shift),
-    (r"bfe\.([su]32)", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
+    (r"(add|min|max)\.([su])16x2", "b32 b32", _pairs_of_integers),
+    (r"testp\.(\w+)\.(f32|f64)", "{1}", _test),
+    (r"bfe\.([su](?:32|64))", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
     (r"setp\.(eq|ne|lt|le|gt|ge)\.([bsu](?:16|32|64))", "{1} {1}", numbers.compare),
     (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", numbers.compare),
-    (r"cvta\.(?:(?:to\.)?global|param)\.u64", "b64", lambda a: a),
+    (r"cvta\.(?:(?:to\.)?(?:global|shared|local)|param)\.u64", "b64", lambda a: a),
     (r"shf\.(l|r)\.wrap\.b32", "b32 b32 u32", _funnel),
-    (r"div\.(?:rn|full)\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),  # full: 2 ulp
+    # `full` and `approx` may be 2 ulp off.
+    (r"div\.(?:rn|full|approx)\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),
     (r"rcp\.rn\.(f32|f64)", "{0}", lambda kind, a: 1 / a),
     (r"prmt\.b32", "b32 b32 b32", numbers.permute),
 )
@@ -229,6 +251,26 @@ def row(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool = 
 
 for _row in (*ROWS, *BITWISE):
     row(*_row, _row in BITWISE)
+
+
+@operation(r"(add|sub|mad)(c?)(?:\.(lo|hi))?(\.cc)?\.([su](?:32|64))")
+def _carry(
+    m: Machine, i: Instruction, lanes: Array,
+    name: str, takes: str, part: str | None, gives: str | None, kind: str,
+) -> None:  # fmt: skip
+    """Add or subtract with the carry of an instruction before, or keep the carry for one after."""
+    to, *given = i.operands
+    words = [m.read(i, word, kind, lanes) for word in given]
+    bits = 8 * words[0].itemsize
+    if name == "mad":
+        product = words.pop(0).astype(object) * words.pop(0).astype(object)
+        words.insert(0, (product >> bits if part == "hi" else product) % (1 << bits))
+    first, second = (word.astype(object) % (1 << bits) for word in words)
+    carry = m.carry[lanes].astype(object) if takes else 0
+    total = first - second - carry if name == "sub" else first + second + carry
+    if gives:
+        m.carry[lanes] = (total >> bits) % 2 == 1
+    m.write(i, to, (total % (1 << bits)).astype(f"u{bits // 8}"), lanes)
 
 
 @operation(rf"setp\.({_RELATION})\.({_SHORT})x2")

@@ -64,6 +64,7 @@ def _atomic(
             for w in vector(i, operand, count)
         ]
         operands.append(np.stack(read, -1).view(bits))
+    m.check_sure(i, lanes)
     size = operands[0].shape[1] * operands[0].itemsize
     memory = m.shared if "shared" in before + after else m.memory
     order = m.rng.permutation(len(lanes))

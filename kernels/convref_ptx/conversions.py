@@ -12,11 +12,15 @@ from .numbers import Array
 
 _FLOAT = "f16|bf16|f32|f64"
 _INT = "[su](?:8|16|32|64)"
+_TOWARD = {"z": 0.0, "m": -np.inf, "p": np.inf}
 _TO_INTEGER = {"n": np.rint, "z": np.trunc, "m": np.floor, "p": np.ceil}
 
 
 def _rounded(value: Array, to: str, mode: str = "n") -> Array:
-    """Return float64 rounded as the bits of a type: to nearest even, or toward zero ("z")."""
+    """Return float64 rounded as the bits of a type.
+
+    To nearest even, toward zero ("z"), or but for bf16 toward -infinity ("m") or +infinity ("p").
+    """
     if to == "f64":
         return value
     if to == "bf16":
@@ -26,9 +30,10 @@ def _rounded(value: Array, to: str, mode: str = "n") -> Array:
             return (odd.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         return numbers.rounded(odd, to)
     near = value.astype(numbers.TYPES[to])
-    if mode == "z":
-        over = abs(near.astype(np.float64)) > abs(value)
-        near = np.where(over, np.nextafter(near, near.dtype.type(0)), near)
+    if mode != "n":
+        wide, toward = near.astype(np.float64), near.dtype.type(_TOWARD[mode])
+        over = {"z": abs(wide) > abs(value), "m": wide > value, "p": wide < value}[mode]
+        near = np.where(over, np.nextafter(near, toward), near)
     return numbers.rounded(near.astype(np.float32), to) if to == "f16" else near
 
 
@@ -40,6 +45,23 @@ def _to_integer(mode: str, ftz: str | None, to: str, kind: str, a: Array) -> Arr
     inside = np.where(low | high | np.isnan(whole), 0, whole).astype(numbers.TYPES[to])
     found = np.where(low, limits.min, np.where(high, limits.max, inside))
     return found.astype(f"{limits.kind}{max(2, numbers.width(to) // 8)}")  # no registers of 8 bits
+
+
+def _directed(
+    name: str, mode: str, ftz: str | None, sat: str | None, a: Array, b: Array, *c: Array
+) -> Array:
+    """Return a sum or product of float32, rounded in a direction or saturated."""
+    a, b, *c = ((flush(word) if ftz else word).astype(np.float64) for word in (a, b, *c))
+    if name == "mul":
+        wide = a * b
+    else:
+        parts = (a * b, *c) if name == "fma" else (a, -b if name == "sub" else b)
+        wide = numbers.round_to_odd(*numbers.two_sum(*parts))
+        opposite = np.signbit(parts[0]) != np.signbit(parts[1])
+        wide = np.where((wide == 0) & opposite, -0.0 if mode == "m" else 0.0, wide)
+    found = _rounded(wide, "f32", mode)
+    found = np.clip(np.nan_to_num(found, nan=0.0), 0, 1) if sat else found
+    return flush(found) if ftz else found
 
 
 def _to_whole(mode: str, ftz: str | None, kind: str, a: Array) -> Array:
@@ -111,6 +133,8 @@ def _from_small(kind: str, a: Array) -> Array:
 
 row(rf"cvt\.(rni|rzi|rmi|rpi)(\.ftz)?\.({_INT})\.({_FLOAT})", "{3}", _to_integer)
 row(rf"cvt\.(rni|rzi|rmi|rpi)(\.ftz)?\.({_FLOAT})\.\3", "{2}", _to_whole)
+row(r"(add|sub|mul|fma)\.r([zmp])(\.ftz)?(\.sat)?\.f32", "f32 f32 f32", _directed)
+row(r"(add|sub|mul|fma)\.r(n)(\.ftz)?(\.sat)\.f32", "f32 f32 f32", _directed)
 row(rf"cvt(?:\.(rn|rz))?(\.ftz)?(\.sat|\.relu)?\.({_FLOAT})\.({_FLOAT})", "{4}", _between)
 row(rf"cvt\.(rn)\.({_FLOAT})\.({_INT})", "{2}", _from_integer)
 row(r"cvt\.(rn|rz)(\.relu)?\.(bf16|f16)x2\.f32", "f32 f32", _pair)

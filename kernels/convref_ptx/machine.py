@@ -9,7 +9,7 @@ import numpy as np
 from . import arithmetic, atomics, conversions, matrices, numbers, operations  # noqa: F401
 from .copies import Barrier, Box, Groups
 from .maps import TensorMap
-from .memory import Allocation, GlobalMemory, Raced, SharedMemory
+from .memory import Allocation, GlobalMemory, LocalMemory, Raced, SharedMemory
 from .numbers import Array
 from .operations import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING, WARP
 from .program import Fault, Instruction, Program, refuse
@@ -43,8 +43,8 @@ def launch(
     unique = dict.fromkeys(getattr(a, "allocation", a) for a in arguments)
     elements = [known.itemsize for known in maps.values()]
     allocations = [a for a in unique if isinstance(a, Allocation)]
-    grain, raced = min([program.grain("global"), *elements]), Raced()
-    room = program.shared_bytes + shared
+    grain, raced, cause = min([program.grain("global"), *elements]), Raced(), ""
+    room = program.sizes["shared"] + shared
     while True:
         memory = GlobalMemory(allocations, grain, raced)
         values = [_packed(memory, argument) for argument in arguments]
@@ -54,12 +54,12 @@ def launch(
         try:
             machine.launch((*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
         except Fault as fault:
-            if memory.cause:
-                raise Fault(f"{memory.cause}; used by {fault}") from fault
+            if cause := memory.cause or cause:
+                raise Fault(f"{cause}; used by {fault}") from fault
             raise
         if not memory.raced or raced:
             break
-        raced = memory.raced  # now with undefined values
+        raced, cause = memory.raced, memory.cause  # now with undefined values
     memory.write_back()
 
 
@@ -101,6 +101,10 @@ class Machine:
         self.at, self.need = np.zeros((2, self.count), np.int64)
         self.shared = SharedMemory(self.room, self.block, self.warp, program.grain("shared"))
         self.memory.begin(np.repeat(blocks, size), self.shared)
+        self.local = LocalMemory(self.count, program.sizes["local"])
+        # Threads that have branched on a value read in a race: they may not write.
+        self.unsure = np.zeros(self.count, bool)
+        self.carry = np.zeros(self.count, bool)  # of the instructions with ".cc"
         # Bits of registers, and masks of their undefined bits. No array is changed in place.
         every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
@@ -208,7 +212,12 @@ class Machine:
 
     def _guarded(self, i: Instruction, lanes: Array) -> Array:
         """Return the lanes for which the predicate of an instruction holds."""
-        holds = self.read(i, i.predicate, "pred", lanes) != i.negated
+        lax = -1
+        if i.op.startswith("bra") and (self.memory.cause or self.memory.raced_before):
+            undefined = self.undefined_bits(i.predicate, lanes)
+            if undefined is not None:
+                self.unsure[lanes[undefined]], lax = True, 1
+        holds = self.read(i, i.predicate, "pred", lanes, lax) != i.negated
         if holds.all():
             return lanes
         chosen = lanes[holds]
@@ -288,11 +297,19 @@ class Machine:
         return numbers.as_type(pattern, kind)
 
     def _fixed(self, i: Instruction, operand: Any, kind: str) -> Array:
-        key = (operand, kind) if isinstance(operand, int) else operand
+        key = (repr(operand), kind) if isinstance(operand, (int, float)) else operand
         if key not in self.fixed:
             refuse(key is operand, i.text, f"{operand} is not declared")
-            self.fixed[key] = np.full(self.count, operand).astype(numbers.BITS[numbers.width(kind)])
+            bits = numbers.BITS[numbers.width(kind)]
+            if isinstance(operand, float):
+                self.fixed[key] = np.full(self.count, operand, numbers.TYPES[kind]).view(bits)
+            else:
+                self.fixed[key] = np.full(self.count, operand).astype(bits)
         return self.fixed[key]
+
+    def check_sure(self, i: Instruction, lanes: Array) -> None:
+        """Raise a Fault if a thread that writes has branched on a value read in a race."""
+        refuse(self.unsure[lanes], i.text, "after a branch on a value that was read in a race")
 
     def undefined_bits(self, operand: Any, lanes: Array) -> Array | None:
         """Return a mask of the undefined bits of a register, None if there are none."""

@@ -168,6 +168,9 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
     adding = lanes if add.all() else lanes[add]
     undefined = any(m.undefined_bits(name, adding) is not None for name in to)
     refuse(undefined, i.text, "a register has undefined bits")
+    if len(begins := lanes[~add]):  # what the registers held before does not count
+        for name in to:
+            m.set(name, np.zeros(len(begins), np.uint32), begins)
     rows, columns = m.shared.column(warps[:, 0]) % 4 * 16 + np.arange(16), np.arange(int(n))
     a, read = _factor(m, i, left, warps, rows, kind, transposed[-2])
     b, read_too = _factor(m, i, right, warps, columns[None], kind, transposed[-1])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .numbers import Array, Undefined
-from .program import CHUNK, refuse
+from .program import CHUNK, LOCAL, refuse
 
 BASE = 1 << 32  # address of the first allocation
 GAP = 4096  # unmapped bytes between two allocations
@@ -354,7 +354,12 @@ class SharedMemory(CheckedMemory):
         self.look(text, cells, lanes, True, same)
         self._write(cells, lanes, False)
         lines[line] = value
-        refuse((lines[line] != value).any(1), text, "race, two threads write to one address")
+        if (differ := (lines[line] != value).any(1)).any():
+            # Of the lanes of one warp, any one is stored: replicas of a sum may be rounded apart.
+            places, inverse = np.unique(line, return_inverse=True)
+            warp, last = self.warp[lanes], np.zeros(len(places), np.int64)
+            last[inverse] = warp
+            refuse(differ & (last[inverse] != warp), text, "race, two warps write to one address")
 
     def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
         """Record atomic updates; return the offsets in `bytes`."""
@@ -372,3 +377,29 @@ class SharedMemory(CheckedMemory):
 
 def _bytes(value: Array) -> Array:
     return np.ascontiguousarray(value).view(np.uint8).reshape(len(value), -1)
+
+
+class LocalMemory:
+    """The memory of each thread alone: bytes (thread, byte) and which of them are undefined."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.bytes = np.full((count, size), 0xFF, np.uint8)
+        self.undefined = self.bytes.copy()
+
+    def _places(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Array]:
+        offset = address - LOCAL
+        outside = (offset < 0) | (offset > self.bytes.shape[1] - size)
+        refuse(outside, text, "outside of local memory")
+        refuse(offset % size, text, f"an address is not a multiple of {size}")
+        return lanes[:, None], offset[:, None] + np.arange(size)
+
+    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
+        at = self._places(text, address, size, lanes)
+        undefined = self.undefined[at]
+        return self.bytes[at], undefined if undefined.any() else None
+
+    def store(
+        self, text: str, address: Array, value: Array, undefined: Array, lanes: Array
+    ) -> None:
+        at = self._places(text, address, _bytes(value).shape[1], lanes)
+        self.bytes[at], self.undefined[at] = _bytes(value), _bytes(undefined)

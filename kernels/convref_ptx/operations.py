@@ -12,7 +12,7 @@ import numpy as np
 from . import numbers
 from .memory import BASE
 from .numbers import Array
-from .program import PARAMETERS, Fault, Instruction, refuse
+from .program import LOCAL, PARAMETERS, Fault, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -97,15 +97,15 @@ def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
     m.spread(i, to.split("|"), [np.zeros(len(lanes), np.uint32), first], lanes)
 
 
-@operation(r"ld\.param(?:::entry)?\.([subf](?:16|32|64))")
-def _parameter(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
+@operation(r"ld\.param(?:::entry)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
+def _parameter(m: Machine, i: Instruction, lanes: Array, count: str, kind: str) -> None:
     to, (base, offset) = i.operands
-    size = numbers.width(kind) // 8
+    size = int(count or 1) * numbers.width(kind) // 8
     places = [(base + offset - PARAMETERS - p.offset, p.size) for p in m.program.parameters]
     found = [v[at : at + size] for v, (at, n) in zip(m.values, places) if 0 <= at <= n - size]
     refuse(not found, i.text, "outside of the parameter")
     value = np.tile(np.frombuffer(found[0], np.uint8), (len(lanes), 1))
-    _loaded(m, i, (to,), kind, lanes, (value, None))
+    _loaded(m, i, vector(i, to, count), kind, lanes, (value, None))
 
 
 def _loaded(m: Machine, i: Instruction, names: Any, kind: str, lanes: Array, found: Any) -> None:
@@ -141,16 +141,30 @@ _CACHE = r"(?:\.(?:ca|cg|cs|cv|lu|wb|wt))?(?:\.nc)?(?:\.L[12]::\w+)*"
 _WIDTHS = r"(?:\.v([248]))?\.([subf](?:8|16|32|64)|b128)"
 
 
-@operation(rf"ld(?:\.weak)?({_STRONG})?\.(global|shared)(?:::cta)?{_CACHE}{_WIDTHS}")
+_SPACES = r"(?:\.(global|shared|local)(?:::cta)?)?"
+
+
+def space_of(i: Instruction, space: str | None, address: Array) -> str:
+    """Return the state space of an access; of a generic address the one that it is in."""
+    if space:
+        return space
+    spaces = np.digitize(address, [LOCAL, PARAMETERS])
+    refuse(spaces != spaces[0], i.text, "addresses of several state spaces are not supported")
+    return ("shared", "local", "global")[int(spaces[0])]
+
+
+@operation(rf"ld(?:\.weak)?({_STRONG})?{_SPACES}{_CACHE}{_WIDTHS}")
 def _load(
     m: Machine, i: Instruction, lanes: Array,
-    strong: str | None, space: str, count: str, kind: str,
+    strong: str | None, space: str | None, count: str, kind: str,
 ) -> None:  # fmt: skip
     to, operand = i.operands[:2]  # a third one is a cache policy
     words, size = vector(i, to, count), int(count or 1) * numbers.width(kind) // 8
     address = addresses(m, i, operand, lanes)
-    if space == "shared":
-        found = m.shared.load(i.text, address, size, lanes)
+    space = space_of(i, space, address)
+    if space != "global":
+        memory = m.shared if space == "shared" else m.local
+        found = memory.load(i.text, address, size, lanes)
     else:
         found = m.memory.load(i.text, address, size, lanes, bool(strong))
         if strong and "relaxed" not in strong:
@@ -159,17 +173,30 @@ def _load(
     _loaded(m, i, words, kind, lanes, found)
 
 
-@operation(rf"st(?:\.weak)?({_STRONG})?\.(global|shared)(?:::cta)?{_CACHE}{_WIDTHS}")
+@operation(rf"st(?:\.weak)?({_STRONG})?{_SPACES}{_CACHE}{_WIDTHS}")
 def _store(
     m: Machine, i: Instruction, lanes: Array,
-    strong: str | None, space: str, count: str, kind: str,
+    strong: str | None, space: str | None, count: str, kind: str,
 ) -> None:  # fmt: skip
     operand, from_ = i.operands[:2]
     width, address = numbers.width(kind), addresses(m, i, operand, lanes)
     bits = [(word, m.program.registers.get(word, 0)) for word in vector(i, from_, count)]
+    space = space_of(i, space, address)
+    if space != "local":
+        m.check_sure(i, lanes)
+    lax = 1 if space == "local" else -1  # which follows undefined bits
     held = [
-        m.read(i, word, f"b{max(n, width)}", lanes).astype(f"u{width // 8}") for word, n in bits
+        m.read(i, word, f"b{max(n, width)}", lanes, lax).astype(f"u{width // 8}")
+        for word, n in bits
     ]
+    if space == "local":
+        masks = [m.undefined_bits(word, lanes) for word, _ in bits]
+        undefined = [
+            np.zeros_like(value) if mask is None else mask.astype(value.dtype)
+            for value, mask in zip(held, masks)
+        ]
+        m.local.store(i.text, address, np.stack(held, -1), np.stack(undefined, -1), lanes)
+        return
     if space == "shared":
         m.shared.store(i.text, address, np.stack(held, -1), lanes)
         return

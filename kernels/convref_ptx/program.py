@@ -12,6 +12,7 @@ from .numbers import width
 
 CHUNK = 16  # most bytes that one instruction moves per thread
 SHOWN = 120  # characters of an instruction in a message
+LOCAL = 1 << 28  # address of local memory, past all of shared memory
 PARAMETERS = 1 << 30  # address of the first parameter, within 32 bits
 
 
@@ -63,8 +64,8 @@ class Program:
     max_threads: int = 0
     declared: dict[str, int] = field(default_factory=dict)  # width of each register or prefix
     registers: dict[str, int] = field(default_factory=dict)  # width of each register in the code
-    addresses: dict[str, int] = field(default_factory=dict)  # of parameters and shared variables
-    shared_bytes: int = 0
+    addresses: dict[str, int] = field(default_factory=dict)  # of parameters and variables
+    sizes: dict[str, int] = field(default_factory=lambda: {"shared": 0, "local": 0})  # in bytes
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -93,7 +94,9 @@ _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w)(\d+)\s+(?:\.ptr\s+(?:\.\w+\s+)?(?:\.align\s+\d+\s+)?)?"
     r"([\w$]+)(?:\[(\d+)\])?"
 )
-_SHARED = re.compile(r"(?:\.extern\s+)?\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d*)\]")
+_VARIABLE = re.compile(
+    r"(?:\.extern\s+)?\.(shared|local)\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d*)\]"
+)
 _REGISTERS = re.compile(r"\.reg\s+\.(pred|b8|b16|b32|b64)\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)")
 _GUARD = re.compile(r"@(!?)([%\w$]+)\s+")
 _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
@@ -114,8 +117,8 @@ def parse(text: str) -> Program:
     program.addresses.update({p.name: PARAMETERS + p.offset for p in program.parameters})
     if bound := _BOUND.search(directives):
         program.max_threads = prod(int(n or 1) for n in bound.groups())
-    for outside in _SHARED.finditer(text, 0, found.start()):
-        _share(program, outside)
+    for outside in _VARIABLE.finditer(text, 0, found.start()):
+        _place(program, outside)
     where = ""
     for statement in _statements(text[found.end() :]):
         if statement.startswith(".loc "):
@@ -167,10 +170,11 @@ def _renamed(scope: re.Match[str]) -> str:
     return body
 
 
-def _share(program: Program, match: re.Match[str]) -> None:
-    align, size = int(match[1]), int(match[3] or 0)
-    program.addresses[match[2]] = start = -(-program.shared_bytes // align) * align
-    program.shared_bytes = start + size
+def _place(program: Program, match: re.Match[str]) -> None:
+    space, align, size = match[1], int(match[2]), int(match[4] or 0)
+    start = -(-program.sizes[space] // align) * align
+    program.addresses[match[3]] = start + (LOCAL if space == "local" else 0)
+    program.sizes[space] = start + size
 
 
 def _add(program: Program, statement: str, where: str) -> None:
@@ -180,8 +184,8 @@ def _add(program: Program, statement: str, where: str) -> None:
         kind, names = _matched(_REGISTERS, statement, "register").groups()
         for word in names.split(","):
             program.declared[word.partition("<")[0].strip()] = width(kind)
-    elif statement.startswith(".shared"):
-        _share(program, _matched(_SHARED, statement, "shared memory"))
+    elif statement.startswith((".shared", ".local")):
+        _place(program, _matched(_VARIABLE, statement, "variable"))
     elif statement.startswith(".branchtargets"):
         words = statement.removeprefix(".branchtargets").split(",")
         program.tables[next(reversed(program.labels))] = tuple(word.strip() for word in words)
@@ -216,6 +220,8 @@ def _operand(program: Program, word: str) -> Any:
         return [_operand(program, base.strip()), int(offset or 0), *inner]
     if re.fullmatch(r"0f[0-9A-Fa-f]{8}|0d[0-9A-Fa-f]{16}|-?(0x[0-9A-Fa-f]+|\d+)U?", word):
         return int(word[2:], 16) if word[1:2] in ("f", "d") else int(word.rstrip("U"), 0)
+    if re.fullmatch(r"-?\d+\.\d*(?:[eE][+-]?\d+)?", word):
+        return float(word)
     if word in program.addresses:
         return program.addresses[word]
     refuse(not re.fullmatch(r"[%$\w.|]+", word), word, "unknown form of operand")

@@ -869,12 +869,12 @@ def test_a_shuffle_needs_the_whole_warp():
 
 
 REFUSED = (
-    "add.rz.f32 %r9, %r0, %r0;",
+    "div.rz.f32 %r9, %r0, %r0;",
     "add.sat.s32 %r9, %r0, %r0;",
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd0], 16, [%r0];",
     "setp.lt.and.s32 %p9, %r0, 1, %p1;",
     "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
-    "ld.local.b32 %r9, [%rd0];",
+    "ld.const.b32 %r9, [%rd0];",
     "red.global.nand.b32 [%a1], %r0;",
     "shfl.sync.around.b32 %r9, %r0, 1, 0, -1;",
 )
@@ -1005,7 +1005,7 @@ def test_arguments_and_threads_must_fit_the_entry():
     [
         "",
         ".visible .entry f(.param .v2 .f32 f_0) { ret; }",
-        ".visible .entry f() { .local .align 4 .b8 x[4]; }",
+        ".visible .entry f() { .const .align 4 .b8 x[4]; }",
         ".visible .entry f() { .shared .b8 x; }",
         ".visible .entry f() { .reg .f128 %q<3>; }",
         ".visible .entry f() { mov.b32 %r1, a b; }",
