@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{n}. {several[0]}")
         if len(several) > 1:
             print(f"   {len(several)} launches of {several[0].kernel}")
-    print(f"{made.launches} launches, {len(findings)} with a finding")
+    print(f"{len(made.launched)} launches, {len(findings)} with a finding")
     return bool(findings)
 
 

@@ -20,16 +20,21 @@ def _is_cuda(value: Any) -> bool:
     return isinstance(value, torch.device) and value.type == "cuda"
 
 
+_DEVICE = torch.Tensor.device.__get__
+_IDENTITIES = (torch.Tensor.cuda, torch.Tensor.pin_memory, torch.Tensor.record_stream)
+
+
 class Placed(TorchFunctionMode):
-    """Functions of torch with "cuda" for the device use the CPU; `cuda` and `pin_memory` copy."""
+    """Functions of torch with "cuda" for the device use the CPU, and every tensor is on "cuda"."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        if function is torch.Tensor.cuda:
-            return args[0]
-        if function in (torch.Tensor.pin_memory, torch.Tensor.record_stream):
+        if function == _DEVICE:
+            found = function(args[0])
+            return torch.device("cuda", 0) if found.type == "cpu" else found
+        if function in _IDENTITIES:
             return args[0]
         given = {name: _moved(value) for name, value in (kwargs or {}).items()}
         given.pop("pin_memory", None)

@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
+import triton.testing
 from triton.backends import backends
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
@@ -43,6 +45,7 @@ def device(
     late: bool = False,
     findings: list[Finding] | None = None,
     cuda: bool = True,
+    bounds: str = "tensor",
 ) -> Iterator[Device]:
     """Run Triton kernels that are launched on CPU tensors as PTX of an architecture.
 
@@ -54,6 +57,8 @@ def device(
     findings : a list that receives each finding; the launch ends there and the program goes on.
         By default the first finding is raised.
     cuda : whether what the program places on "cuda" stays on the CPU (`convref_ptx.cuda.on_cpu`).
+    bounds : "tensor" if a kernel may access the elements from the first to the last of each
+        operand, "storage" if it may access all memory that an operand is a view of.
 
     Raises
     ------
@@ -69,15 +74,22 @@ def device(
     found = re.fullmatch(r"sm_(80|86|89|90|100|120)a?", arch)
     if found is None:
         raise ValueError(f"convref_ptx: arch is {arch!r}, needs sm_80, sm_90 or sm_100")
-    made = Device(int(found[1]), seed, late, findings)
-    before, nvidia = driver._active, backends["nvidia"]
-    backends["nvidia"] = replace(nvidia, compiler=Compiler)
-    driver.set_active(made)
-    try:
-        with on_cpu(made.arch) if cuda else contextlib.nullcontext():
-            yield made
-    finally:
-        driver._active, backends["nvidia"] = before, nvidia
+    if bounds not in ("tensor", "storage"):
+        raise ValueError(f"convref_ptx: bounds is {bounds!r}, needs 'tensor' or 'storage'")
+    made = Device(int(found[1]), seed, late, findings, bounds)
+    nvidia = replace(backends["nvidia"], compiler=Compiler)
+    with (
+        mock.patch.dict(backends, nvidia=nvidia),
+        mock.patch.object(driver, "_active", made),
+        mock.patch.multiple(triton.testing, do_bench=_untimed, do_bench_cudagraph=_untimed),
+        on_cpu(made.arch) if cuda else contextlib.nullcontext(),
+    ):
+        yield made
+
+
+def _untimed(call: Any, *_: Any, quantiles: Sequence[float] | None = None, **__: Any) -> Any:
+    """Time nothing, so that an autotuner takes its first configuration."""
+    return [0.0] * len(quantiles) if quantiles else 0.0
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ class Utilities:
         }
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: Any) -> tuple[Any, ...]:
-        registers, spills, threads = 0, 0, 1024
+        registers, spills, threads = 32, 0, 1024  # programs divide by the registers
         return name, parse(kernel.decode()), registers, spills, threads
 
 
@@ -139,7 +151,8 @@ class Launcher:
     ) -> None:  # fmt: skip
         if not x * y * z:
             return
-        made, metadata, operands = driver.active, self.metadata, Operands()
+        made, metadata = driver.active, self.metadata
+        operands = Operands(made.bounds)
         maps = list(metadata.tensordesc_meta or ())
         given: list[Any] = []
         for (name, kind), value in zip(self.signature.items(), values):
@@ -199,7 +212,8 @@ class Device:
     seed: int
     late: bool
     findings: list[Finding] | None = None
-    launches: int = 0
+    bounds: str = "tensor"
+    launched: list[str] = field(default_factory=list)  # names of kernels
     utils: Utilities = field(default_factory=Utilities)
     launcher_cls: type[Launcher] = Launcher
 
@@ -207,7 +221,7 @@ class Device:
         self, program: Any, grid: tuple[int, ...], threads: int, arguments: list[Any], shared: int,
         values: Sequence[Any],
     ) -> None:  # fmt: skip
-        self.launches += 1
+        self.launched.append(program.name)
         try:
             launch(program, grid, (threads,), arguments, self.seed, self.late, shared)
         except Fault as fault:
@@ -232,14 +246,13 @@ class Device:
         return divmod(self.arch, 10)
 
     def get_active_torch_device(self) -> torch.device:
-        return torch.device("cpu")
+        return torch.empty(0).device  # "cuda" if the program is to see that
 
     def get_device_interface(self) -> Any:
         return torch.cuda
 
     def get_benchmarker(self) -> Callable[..., list[float]]:
-        """Return a function that times nothing: an autotuner takes its first configuration."""
-        return lambda call, quantiles=(0.5,), **_: [0.0] * len(quantiles)
+        return _untimed
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         return torch.empty(0)

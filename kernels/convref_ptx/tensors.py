@@ -31,9 +31,10 @@ class Descriptor(NamedTuple):
 
 
 class Operands:
-    """The tensors of a launch: what they cover, not their whole storage, may be accessed."""
+    """The tensors of a launch: what they cover, or with "storage" all memory behind them."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: str = "tensor") -> None:
+        self._bounds = bounds
         self._spans: list[tuple[int, int, str]] = []
 
     def add(self, value: Any, name: str) -> Address | None:
@@ -48,12 +49,15 @@ class Operands:
         while not isinstance(owner, torch.Tensor | None):
             owner = getattr(owner, "base", getattr(owner, "_base", None))
         if owner is not None and owner.numel():
-            low = owner.data_ptr()
+            low, storage = owner.data_ptr(), owner.untyped_storage()
             last = sum(s * (n - 1) for n, s in zip(owner.shape, owner.stride()))
+            high = low + owner.element_size() * (1 + last)
+            if self._bounds == "storage":
+                low, high = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
             shape = ", ".join(map(str, owner.shape))
             kind = str(owner.dtype).removeprefix("torch.")
             described = f"{name} {kind}({shape})"
-            self._spans.append((low, low + owner.element_size() * (1 + last), described))
+            self._spans.append((low, high, described))
         start = int(value.data_ptr())
         return Address(start) if start else None
 

@@ -1,0 +1,7 @@
+"""`python -m corpora`: run kernels of other people's packages."""
+
+import sys
+
+from corpora import main
+
+main(sys.argv[1:])

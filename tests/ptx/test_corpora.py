@@ -1,0 +1,36 @@
+"""Kernels of other packages run right, but for those whose findings `docs/sanitize.md` explains."""
+
+import os
+
+import pytest
+
+pytest.importorskip("triton")
+corpora = pytest.importorskip("corpora")
+
+# Kernels that are not right, by the start of what is found.
+KNOWN = {
+    "gems": {
+        "_gather_flaggems_jit_function": "finding @%p",  # past the view, within its storage
+        "_scatter_jit_function": "finding atom",
+        "group_norm_kernel": "finding @%p",
+        "mm_kernel_general": "refused",
+        "sweep": "finding ld.volatile",
+    },
+    "tutorials": {"grouped_matmul_kernel": "finding cp.async"},
+}
+SOME = {"gems": "sigmoid", "liger": "softmax", "attorch": "Softmax", "fla": "rotary"}
+
+
+@pytest.mark.parametrize("name", corpora.NAMES)
+def test_corpus(name):
+    """Run all kernels nightly, else one case of a corpus that is installed."""
+    chosen = "" if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else SOME.get(name, "01")
+    try:
+        kernels, cases = corpora.sweep(name, chosen, show=lambda line: None)
+    except ImportError as error:
+        pytest.skip(str(error))
+    wrong = {kernel: " ".join(k) for kernel, k in kernels.items() if k[0] != "right"}
+    known = KNOWN.get(name, {})
+    assert not {k: text for k, text in wrong.items() if not text.startswith(known.get(k, "\n"))}
+    assert kernels
+    assert cases
