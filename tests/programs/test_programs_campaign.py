@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from shutil import which
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import sample_programs as samples  # noqa: E402
+from drawn_programs import Drawn, inductor, xla  # noqa: E402
 from other_implementations import IMPLEMENTATIONS, UNFAIR, one_thread  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
@@ -16,7 +22,10 @@ from convref import Numerics  # noqa: E402
 from convref.judge.programs import Program, for_program, mutants, verdict  # noqa: E402
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-SEEDS = range(int(os.environ.get("CONVREF_SEEDS", "40")) if NIGHTLY else 1)
+# A number of seeds, or the first and the one after the last as "40:80".
+SEEDS = range(*map(int, os.environ.get("CONVREF_SEEDS", "40").split(":"))) if NIGHTLY else (0,)
+DRAWN = 24 if NIGHTLY else 4
+COMPILED = int(os.environ.get("CONVREF_COMPILED", "2"))  # seeds
 DTYPES = (torch.float32, torch.bfloat16, torch.float16) if NIGHTLY else (torch.float32,)
 
 
@@ -26,33 +35,57 @@ def arithmetic(dtype):
 
 
 def test_correct_implementations_are_never_wrong():
-    runs = elements = 0
+    count, kinds = Counter(), ("normal", "integers") if NIGHTLY else ("normal",)
     with one_thread():
         for seed in SEEDS:
-            for name in samples.PROGRAMS:
+            for case in (*sample_cases(), *drawn_cases(seed)):
                 for dtype in DTYPES:
-                    for kind in ("normal", "integers") if NIGHTLY else ("normal",):
-                        done = implementations(name, dtype, kind, seed)
-                        runs, elements = runs + done[0], elements + done[1]
-    print(f"{runs} runs, {elements} elements")
-    assert runs >= len(samples.PROGRAMS) * 7
+                    for kind in kinds:
+                        judge_all(*case, dtype, kind, seed, count)
+            print(f"after seed {seed}: {dict(count)}", flush=True)
+    assert not count["wrong"]
+    assert count["runs"] >= len(samples.PROGRAMS) * 7
 
 
-def implementations(name, dtype, kind, seed):
-    """Judge every implementation of a program; return how many runs and elements were judged."""
-    f, args = samples.PROGRAMS[name][0], samples.arguments(name, dtype, seed, kind)
-    _, wanted = Program(f, args, {}, arithmetic(dtype)).traced()
-    runs = elements = 0
-    for label, implementation in IMPLEMENTATIONS.items():
-        if (label, name) in UNFAIR:
+def sample_cases():
+    """Yield name, function, the maker of its arguments and its implementations."""
+    for name, (f, *_) in samples.PROGRAMS.items():
+        fair = {k: g for k, g in IMPLEMENTATIONS.items() if (k, name) not in UNFAIR}
+        yield name, f, partial(samples.arguments, name), fair
+
+
+def drawn_cases(seed):
+    """Yield random programs, which compilers can also run: XLA often, PyTorch's seldom."""
+    for place in range(DRAWN):
+        number = seed * DRAWN + place
+        program, others = Drawn(number), dict(IMPLEMENTATIONS)
+        if NIGHTLY and find_spec("jax"):
+            others["XLA"] = xla(program)
+        if NIGHTLY and place < 1 and seed < COMPILED and which("c++"):
+            others["Inductor"] = inductor(program)
+        yield f"drawn {number} {program.names}", program, program.arguments, others
+
+
+def judge_all(name, f, make, others, dtype, kind, seed, count):
+    """Judge every implementation of a program; count runs and elements that have a bound."""
+    args = make(dtype, seed, kind)
+    wanted = {}
+    for label, implementation in others.items():
+        if label == "XLA" and dtype != torch.float32:
             continue
+        # XLA flushes subnormal numbers
+        numerics = replace(arithmetic(dtype), ftz=label == "XLA")
+        if numerics not in wanted:
+            wanted[numerics] = Program(f, args, {}, numerics).traced()[1]
         results = [t for t in tree_leaves(implementation(f, *args)) if t is not None]
-        for got, (place, (like, pair)) in zip(results, wanted.items()):
-            found = verdict(place, got, like, pair, arithmetic(dtype))
-            assert found.kind != "wrong", f"{label} {name} {dtype} {kind} {seed}: {found.reason}"
-            elements += got.numel()
-        runs += 1
-    return runs, elements
+        for got, (place, (like, pair)) in zip(results, wanted[numerics].items()):
+            found = verdict(place, got, like, pair, numerics)
+            if found.kind == "wrong":
+                print(f"{label} {name} {dtype} {kind} {seed}: {found.reason}", flush=True)
+            count["wrong"] += found.kind == "wrong"
+            count["elements"] += round(got.numel() * (1 - (found.undecided or 0)))
+        count["runs"] += 1
+        count[label.partition(" ")[0]] += 1
 
 
 TOLERANCES = {"1e-2": (1e-2, 1e-2), "1e-4": (1e-4, 1e-4), "torch.testing": (1.3e-6, 1e-5)}
