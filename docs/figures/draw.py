@@ -296,6 +296,25 @@ def accepted_mutations() -> Any:
     return fig
 
 
+def program_bounds() -> Any:
+    """Show the table of docs/programs.md: bound over true error, by length of the reduction."""
+    page = (Path(__file__).resolve().parents[1] / "programs.md").read_text("utf-8")
+    header, _, *rows = page.partition("| operation | 2^4")[2].partition("\n\n")[0].splitlines()
+    lengths = [2.0**4, *(2.0 ** float(cell.partition("^")[2]) for cell in header.split("|")[1:-1])]
+    fig, ax = plt.subplots(figsize=(5.6, 3.8))
+    for row in rows:
+        name, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+        median, high = zip(*((float(x) for x in cell.split(",")) for cell in cells))
+        (line,) = ax.loglog(lengths, median, label=name)
+        ax.loglog(lengths, high, ".", color=line.get_color())
+    ax.loglog(lengths, lengths, ":", color=INK)
+    ax.set_xlabel("terms of a sum")
+    ax.set_ylabel("bound / true error")
+    ax.legend(fontsize=8, frameon=False, ncols=2)
+    fig.tight_layout()
+    return fig
+
+
 FIGURES = {
     "conv_windows": windows,
     "conv_gather_scatter": gather_and_scatter,
@@ -307,6 +326,7 @@ FIGURES = {
     "norm_blocks": norm_blocks,
     "activation_curves": activation_curves,
     "grading_mutations": accepted_mutations,
+    "program_bounds": program_bounds,
 }
 
 

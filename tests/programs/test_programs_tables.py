@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import measure  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from convref import Numerics  # noqa: E402
@@ -114,3 +117,12 @@ def test_a_correct_sum_that_a_typed_tolerance_fails_passes():
     report = judged(Program(torch.matmul, (x, w), {}, Numerics()), y)
     assert report.verdict.kind == "vacuous", str(report)  # right, but these data cannot tell
     assert judged(Program(torch.matmul, (x, w), {}, Numerics()), y + 1000).verdict.kind == "wrong"
+
+
+def test_bounds_are_as_narrow_as_on_the_page():
+    page = (Path(__file__).parents[2] / "docs" / "programs.md").read_text("utf-8")
+    for name in measure.TIGHTNESS:
+        row = page.partition(f"\n| {name} | ")[2].partition(" |\n")[0].split(" | ")
+        for length, cell in zip((4, 8, 12), row):
+            median, _ = measure.ratios(name, length)
+            assert median <= 2 * float(cell.partition(",")[0]), (name, length)
