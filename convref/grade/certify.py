@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ConvrefError, UnsupportedError, missing_extra
 from ..judge import Numerics
 from ..judge.programs import Program, mutants, verdict
-from .grading import kinds_of_data, load
+from .grading import kinds_of_data, load, trials
 from .problem import Problem, Trial
 
 LOOSE = 1e-2  # a tolerance that other benchmarks have
@@ -95,8 +95,7 @@ def _certified(format: str, path: Path, seed: int) -> Certificate:
 
 
 def _all_data(posed: Problem, seed: int) -> Iterator[tuple[int, str, Trial, Any]]:
-    for number, sizes in enumerate(posed.sizes()):
-        trial = posed.trial(sizes, seed + number)
+    for number, (_, trial) in enumerate(trials(posed, seed)):
         for kind, data in kinds_of_data(trial, 1, seed + number):
             yield number, kind, trial, data
 

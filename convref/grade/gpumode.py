@@ -19,7 +19,8 @@ from .problem import TEST, Solution, Trial, importing, in_file
 from .sizes import Sizes
 
 _SET = re.compile(r"-\s*\{([^}]*)\}")
-_PAIR = re.compile(r"[\"']?(\w+)[\"']?\s*:\s*(-?\d+)\s*(?:,|$)")
+_BARE = re.compile(r"(?<![\w\"'.])[A-Za-z_]\w*(?![\w\"'])")  # a word of YAML without quotes
+_CONSTANTS = {"true": "True", "false": "False", "null": "None"}
 _BESIDE = ("task", "utils")  # modules that a reference imports
 
 
@@ -36,7 +37,7 @@ class GpuMode:
         if missing or not task.is_file():
             raise invalid("grade", f"{path} needs {', '.join(missing) or 'a task.yml beside it'}")
         text = task.read_text("utf-8").partition("\ntests:")[2].partition("\nbenchmarks:")[0]
-        self._tests = [_numbers(path, found) for found in _SET.findall(text)]
+        self._tests = [_arguments(path, found) for found in _SET.findall(text)]
 
     def sizes(self) -> Iterator[Sizes]:
         """Yield the number of each test; its sizes are the problem's own."""
@@ -102,11 +103,17 @@ def _copied(tree: Any) -> Any:
     return tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, tree)
 
 
-def _numbers(path: Path, text: str) -> dict[str, int]:
-    found = {key: int(value) for key, value in _PAIR.findall(text.strip())}
-    if len(found) != text.count(":"):
-        raise invalid("grade", f"{path}: {{{text}}} of task.yml has other than whole numbers")
-    return found
+def _arguments(path: Path, text: str) -> dict[str, Any]:
+    """Return what a mapping of YAML on one line has."""
+
+    def quoted(found: re.Match[str]) -> str:
+        word = _CONSTANTS.get(found[0].lower(), found[0])
+        return word if word in _CONSTANTS.values() else repr(word)
+
+    try:
+        return dict(ast.literal_eval("{" + _BARE.sub(quoted, text) + "}"))
+    except (ValueError, SyntaxError) as error:
+        raise invalid("grade", f"{path}: {{{text}}} of task.yml cannot be read ({error})") from None
 
 
 def _run(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..errors import invalid, shorten
+from ..errors import ConvrefError, UnsupportedError, invalid, shorten
 from ..judge import Numerics
 from ..judge.programs import Program, for_program, judged, mutants, verdict
 from ..judge.programs.power import Power
@@ -206,11 +207,8 @@ def grade(
     with Session(answer, device, limits or Limits()) as session:
         try:
             session.start()
-            for sizes in [{}] if full else posed.sizes():
-                trial = posed.trial(sizes, seed + len(found.draws))
+            for sizes, trial in trials(posed, seed, full):
                 trial.request.update(answer.request)
-                if backward and trial.request.get("outputs"):
-                    raise invalid("grade", "backward needs a solution that returns its results")
                 for draw in _draws(trial, sizes, session, numerics, draws, backward, found):
                     found.draws.append(draw)
                     if draw.verdict == "wrong":
@@ -227,7 +225,27 @@ def load(format: str, problem: str | Path) -> Problem:
         raise invalid("grade", f"format is {shorten(format, 40)}, needs {', '.join(FORMATS)}")
     if not Path(problem).is_file():
         raise invalid("grade", f"{problem} is no file")
-    return FORMATS[format](Path(problem))  # type: ignore[call-arg]
+    with _code_of(problem):
+        return FORMATS[format](Path(problem))  # type: ignore[call-arg]
+
+
+def trials(posed: Problem, seed: int, full: bool = False) -> Iterator[tuple[Sizes, Trial]]:
+    """Yield a problem at each of its sizes, or only at its own."""
+    with _code_of(posed.name):
+        for number, sizes in enumerate([{}] if full else posed.sizes()):
+            yield sizes, posed.trial(sizes, seed + number)
+
+
+@contextlib.contextmanager
+def _code_of(problem: object) -> Iterator[None]:
+    """Make one sentence of what the code of a problem raises."""
+    try:
+        yield
+    except (ConvrefError, UnsupportedError):
+        raise
+    except Exception as error:  # of any kind
+        what = f"{type(error).__name__}: {shorten(error, 200)}"
+        raise invalid("grade", f"{problem} raises {what}") from error
 
 
 def _draws(
@@ -243,6 +261,8 @@ def _draws(
     for kind, data in kinds_of_data(trial, draws, seed):
         inputs, named = data
         request = trial.requested(inputs, named)
+        if backward and request.get("outputs"):
+            raise invalid("grade", "backward needs a solution that returns its results")
         found.trials.append((trial, data))
         yield _judged(trial.reference, data, session.call(request), numerics, sizes, kind)
         if backward:

@@ -27,7 +27,8 @@ GPU_MODE = """
 import torch
 from task import SCALE
 
-def generate_input(m, k, seed):
+def generate_input(m, k, seed, kind="normal", scaled=True, shape=(2, "x")):
+    assert (kind, scaled, list(shape)) == ("normal", True, [2, "x"])
     random = torch.Generator(device="cuda").manual_seed(seed)
     x = torch.randn(m, k, generator=random, device="cuda")
     return x, torch.empty(m, device="cuda")
@@ -40,7 +41,7 @@ def ref_kernel(data):
 TASK = """
 tests:
   - {"m": 5, "k": 33, "seed": 1}
-  - {m: 7, k: 64, seed: 2}
+  - {m: 7, k: 64, seed: 2, kind: normal, scaled: true, shape: [2, "x"]}
 benchmarks:
   - {"m": 4096, "k": 4096, "seed": 3}
 """
@@ -263,6 +264,7 @@ def test_bad_problems_are_refused(tmp_path, monkeypatch):
         ("sol-execbench", "a", '{"axes": {}}', "has no inputs, outputs, reference"),
         ("sol-execbench", "a", json.dumps(DEFINITION), "needs .*workload.jsonl or"),
         ("huggingface", "a", "x = 1", "no class with benchmark_X and verify_X"),
+        ("huggingface", "a", "1 / 0", "a raises ZeroDivisionError"),
     ):
         with pytest.raises(ConvrefError, match=says):
             load(name, written(tmp_path, file, text))
