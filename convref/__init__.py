@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 
 # Each name is imported at its first use; those of `convref.api` also generate their functions then.
 _NAMES = {
-    "api.testing": ("assert_close", "assert_correct", "case_of", "check_program"),
+    "api.testing": ("assert_close", "assert_correct", "case_of", "check_program", "program_data"),
     "case": ("Call", "Case", "Spec", "parse", "parse_problem"),
     "dispatch": ("explain", "plan", "run"),
     "errors": ("ConvrefError", "UnsupportedError"),

@@ -13,6 +13,7 @@ from .api.testing import assert_close as assert_close
 from .api.testing import assert_correct as assert_correct
 from .api.testing import case_of as case_of
 from .api.testing import check_program as check_program
+from .api.testing import program_data as program_data
 from .arrays import AnyArray
 from .case import Call as Call
 from .case import Case as Case
@@ -120,23 +121,24 @@ __all__ = [
     "pixel_shuffle_backward", "pixel_shuffle_double_backward", "pixel_shuffle_jvp",
     "pixel_unshuffle", "pixel_unshuffle_backward", "pixel_unshuffle_double_backward",
     "pixel_unshuffle_jvp", "plan", "prelu", "prelu_backward", "prelu_double_backward",
-    "prelu_jvp", "quantized_conv", "relu", "relu6", "relu6_backward", "relu6_double_backward",
-    "relu6_jvp", "relu_backward", "relu_double_backward", "relu_jvp", "resize",
-    "resize_backward", "resize_double_backward", "resize_jvp", "rms_norm", "rms_norm_backward",
-    "rms_norm_double_backward", "rms_norm_jvp", "roi_align", "roi_align_backward",
-    "roi_align_double_backward", "roi_align_jvp", "run", "sdpa", "sdpa_backward",
-    "sdpa_double_backward", "sdpa_jvp", "selu", "selu_backward", "selu_double_backward",
-    "selu_jvp", "sigmoid", "sigmoid_backward", "sigmoid_double_backward", "sigmoid_jvp", "silu",
-    "silu_backward", "silu_double_backward", "silu_jvp", "soft_cross_entropy",
-    "soft_cross_entropy_backward", "soft_cross_entropy_double_backward",
-    "soft_cross_entropy_jvp", "softmax", "softmax_backward", "softmax_double_backward",
-    "softmax_jvp", "softplus", "softplus_backward", "softplus_double_backward", "softplus_jvp",
-    "softshrink", "softshrink_backward", "softshrink_double_backward", "softshrink_jvp",
-    "softsign", "softsign_backward", "softsign_double_backward", "softsign_jvp", "sum",
-    "sum_backward", "sum_double_backward", "sum_jvp", "tanh", "tanh_backward",
-    "tanh_double_backward", "tanh_jvp", "tanhshrink", "tanhshrink_backward",
-    "tanhshrink_double_backward", "tanhshrink_jvp", "threshold", "threshold_backward",
-    "threshold_double_backward", "threshold_jvp", "unfold"
+    "prelu_jvp", "program_data", "quantized_conv", "relu", "relu6", "relu6_backward",
+    "relu6_double_backward", "relu6_jvp", "relu_backward", "relu_double_backward", "relu_jvp",
+    "resize", "resize_backward", "resize_double_backward", "resize_jvp", "rms_norm",
+    "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp", "roi_align",
+    "roi_align_backward", "roi_align_double_backward", "roi_align_jvp", "run", "sdpa",
+    "sdpa_backward", "sdpa_double_backward", "sdpa_jvp", "selu", "selu_backward",
+    "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward",
+    "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward",
+    "silu_jvp", "soft_cross_entropy", "soft_cross_entropy_backward",
+    "soft_cross_entropy_double_backward", "soft_cross_entropy_jvp", "softmax",
+    "softmax_backward", "softmax_double_backward", "softmax_jvp", "softplus",
+    "softplus_backward", "softplus_double_backward", "softplus_jvp", "softshrink",
+    "softshrink_backward", "softshrink_double_backward", "softshrink_jvp", "softsign",
+    "softsign_backward", "softsign_double_backward", "softsign_jvp", "sum", "sum_backward",
+    "sum_double_backward", "sum_jvp", "tanh", "tanh_backward", "tanh_double_backward",
+    "tanh_jvp", "tanhshrink", "tanhshrink_backward", "tanhshrink_double_backward",
+    "tanhshrink_jvp", "threshold", "threshold_backward", "threshold_double_backward",
+    "threshold_jvp", "unfold"
 ]
 
 def adaptive_avg_pool1d(

@@ -94,6 +94,7 @@ from .api.testing import assert_close as assert_close
 from .api.testing import assert_correct as assert_correct
 from .api.testing import case_of as case_of
 from .api.testing import check_program as check_program
+from .api.testing import program_data as program_data
 from .arrays import AnyArray
 from .case import Call as Call
 from .case import Case as Case

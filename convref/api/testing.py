@@ -1,6 +1,6 @@
 """The court in your own tests: the line of a call, and the judge on its result."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -310,6 +310,40 @@ def check_program(
     program = _program("check_program", reference, args, None, arithmetic)
     found = findings(candidate, reference, program.args, program.numerics, draws, tuple(batched))
     return list(found)
+
+
+def program_data(
+    reference: Callable[..., Any], args: Sequence[Any], *, draws: int = 3, seed: int = 0
+) -> "Iterator[tuple[str, tuple[Any, ...]]]":
+    """Yield the data of `check_program`, for a loop of your own over `assert_close`.
+
+    Parameters
+    ----------
+    reference : callable
+        Where it takes odd sizes, some data have them.
+    args : sequence
+        Their shapes and dtypes are used; their values are one kind of data.
+    draws, seed : int
+        How many times each kind of data is drawn, and of what.
+
+    Returns
+    -------
+    iterator of (str, tuple)
+        The name of the data, as "sparse argument 0, 1", and the arguments.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from convref import program_data
+    >>> x = torch.randn(4)
+    >>> [name for name, _ in program_data(torch.relu, (x,), draws=1)][:3]
+    ['given', 'integers 0', 'positive 0']
+    """
+    from ..judge.programs import with_odd_sizes
+
+    given = _program("program_data", reference, args, None, "rn32").args
+    found = with_odd_sizes(reference, given, draws, seed)
+    return ((name, tuple(data)) for name, data in found)
 
 
 def _program(where: str, reference: Any, args: Any, kwargs: Any, arithmetic: Any) -> "Program":

@@ -389,6 +389,15 @@ def test_check_program_finds_the_broken_law(candidate, law):
         assert any(each.law in law.split("|") for each in found)
 
 
+def test_program_data_are_those_of_check_program():
+    args = torch.randn(6, 34), torch.randn(34, 4)
+    drawn = dict(convref.program_data(torch.matmul, args, draws=1))
+    assert {"given", "integers 0", "sparse argument 1, 0", "given, odd sizes"} <= set(drawn)
+    assert [t.shape for t in drawn["given, odd sizes"]] == [(5, 33), (33, 3)]
+    with pytest.raises(ConvrefError, match="program_data: args is a Tensor"):
+        convref.program_data(torch.matmul, args[0])
+
+
 def test_check_program_prints_the_smallest_call_that_fails():
     def odd(x, w):
         """Leave the last product of odd sums out."""

@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-from .check import Finding, findings
+from .check import Finding, findings, with_odd_sizes
 from .data import for_program
 from .pair import store
 from .power import mutants
@@ -31,4 +31,5 @@ __all__ = [
     "mutants",
     "store",
     "verdict",
+    "with_odd_sizes",
 ]

@@ -26,6 +26,16 @@ class Finding(NamedTuple):
         return f"{self.law} on {self.data} data: {self.reason}"
 
 
+def with_odd_sizes(
+    reference: Callable[..., Any], args: Any, draws: int, seed: int = 0
+) -> Iterator[tuple[str, Any]]:
+    """Yield data for a program by name, then some of odd sizes where the reference takes them."""
+    yield from for_program(args, draws, seed)
+    odd = ragged(reference, args)
+    if sizes(odd) != sizes(args):
+        yield from ((f"{name}, odd sizes", data) for name, data in for_program(odd, 1, seed))
+
+
 def findings(
     candidate: Callable[..., Any],
     reference: Callable[..., Any],
@@ -35,11 +45,7 @@ def findings(
     batched: tuple[int, ...],
 ) -> Iterator[Finding]:
     """Yield what is wrong, on each kind of data."""
-    drawn = [(name, data) for name, data in for_program(args, draws)]
-    odd = ragged(reference, args)
-    if sizes(odd) != sizes(args):
-        drawn += [(f"{name}, odd sizes", data) for name, data in for_program(odd, 1)]
-    for name, data in drawn:
+    for name, data in with_odd_sizes(reference, args, draws):
         program = Program(reference, tuple(data), {}, numerics)
         for law, failure in _laws(candidate, program, batched):
             if law != "right":
