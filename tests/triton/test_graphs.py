@@ -19,15 +19,16 @@ from convref_triton.plan.launch import Launch
 from convref_triton.run import packed
 
 LINES = (
-    "conv.fprop:n2c64k64_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.fprop:n8c64k64_i28x28_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.fprop:n8c3k64_i56x56_f3x3_p1:dt=f16:mem=nhwc:dev=cuda",
     "conv.fprop:n2c24k40_i9x8_f3x3_s2_p1:dt=f16:dev=cuda",
     "conv.fprop:n2c64k64_i9x8_f3x3_s2_p1:dev=cuda",
     "conv.fprop:n1c1280k320_i4x4_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
-    "conv.fprop:n2c16k16g16_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
-    "conv.fprop:n2c16k16g4_i9x8_f3x3_s2_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.fprop:n8c64k64g64_i56x56_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.fprop:n8c64k64g32_i28x28_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
     "conv.jvp:n2c64k64_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
     "conv.backward:n2c64k64_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
-    "conv.backward:n2c16k16g16_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
+    "conv.backward:n8c64k64g64_i56x56_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
     "conv.double_backward:n2c64k64_i9x8_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda",
     "unfold.fprop:n2c6_i9x8_f3x3_p1:dt=bf16:dev=cuda",
     "fold.fprop:n2c6_i9x8_f3x3_s2_p1:dt=bf16:dev=cuda",

@@ -17,7 +17,7 @@ from convref.errors import ConvrefError
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.common.geometry import operands
-from convref_triton.plan.choose import plan
+from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Copy
 from convref_triton.run import gpu, packed
 
@@ -35,7 +35,8 @@ def cache(monkeypatch):
 @pytest.fixture(scope="module")
 def made():
     call = parse(LINE).call
-    return plan(call, operands(call))
+    known = operands(call)
+    return plan(call, known, next(c for c in offered(call, known) if c.kernel == "tma"))
 
 
 def filter_like(seed):

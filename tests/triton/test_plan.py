@@ -142,6 +142,15 @@ def test_a_measured_row_comes_before_the_heuristic_and_a_stale_one_does_not(card
     assert "another source" in found
 
 
+def test_an_op_without_windows_is_measured_by_its_lines(card):
+    call = parse("group_norm.fprop:n2c8g2_i4x4").call
+    choice = offered(call, operands(call))[-1]
+    name = card(records(choice, 1.0, 2.0, line=str(call)))
+    assert plan(call, operands(call), card=name).reason.endswith(f"{choice} (measured)")
+    other = parse("group_norm.fprop:n3c8g2_i4x4").call
+    assert "measured" not in plan(other, operands(other), card=name).reason
+
+
 def test_auto_takes_kernels_measured_faster_twice(card):
     call, (choice, *_) = parse(LINE).call, backend.configurations(parse(LINE).call)
     fast, slow = records(choice, 0.96, 1.0), records(choice, 0.98, 1.0)

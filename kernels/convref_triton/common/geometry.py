@@ -99,6 +99,26 @@ class Geometry:
         return prod(self.filter)
 
     @property
+    def reads(self) -> int:
+        """Return for how many (pixel of the small side, tap) of an image the big side has a pixel.
+
+        >>> from convref.case import parse
+        >>> geometry(parse("conv:n1c1k1_i3_f3_p1").call.conv).reads
+        7
+        """
+        found = 1
+        for big, small, taps, *moves in zip(
+            self.big, self.small, self.filter, self.stride, self.dilation, self.lo
+        ):
+            stride, dilation, lo = moves
+            starts = (lo - tap * dilation for tap in range(taps))
+            found *= sum(
+                max(0, min(small, -(-(big + at) // stride)) - max(0, -(-at // stride)))
+                for at in starts
+            )
+        return found
+
+    @property
     def inside(self) -> bool:
         """Return whether no window reaches beyond the big side."""
         return all(

@@ -202,6 +202,7 @@ SPEC = KernelSpec(
     add=add_dual,
     kernels=(dual,),
     work=dual_work,
+    share=1 / 3,  # one product of three
     lines={"jvp": lines.FPROP["jvp"]},
     expects=Expectation(
         products=2,

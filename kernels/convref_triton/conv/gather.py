@@ -16,7 +16,7 @@ import triton.language as tl
 
 from ..common import windows
 from ..common.epilogue import finish
-from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps, merge
+from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, filter_steps, merge
 from ..common.index import divisors, tile_of
 from ..plan import cost, lines
 from ..plan.builder import slots, vector
@@ -220,9 +220,25 @@ def gather_steps(task: Task, tile: Tile) -> int:
     return len(task.pairs) * taps * -(-task.channels[0] // tile.bk)
 
 
+def rows_read(task: Task, blocks: int, rows: int) -> float:
+    """Return how many rows of a block are loaded, on average: not those outside of the image.
+
+    There are as many blocks of rows as `blocks` for each tap.
+    """
+    taps = taps_met(task.geometry, task.scatters)
+    return min(rows, task.geometry.n * task.geometry.reads / max(blocks * taps, 1))
+
+
+def gather_loaded(task: Task, tile: Tile) -> float:
+    """Return the bytes that a step loads."""
+    rows = rows_read(task, -(-task.rows // tile.bm) * task.classes, tile.bm)
+    return (rows + tile.bn) * tile.bk * ITEMSIZE[task.dtype]
+
+
 def gather_work(task: Task, tile: Tile) -> Work:
     count, steps = gather_tile_count(task, tile), gather_steps(task, tile)
-    return cost.block_work(task, tile, count, steps, reached=0.7, vector=task.width, per_vector=16)
+    options = {"vector": task.width, "per_vector": 16, "loaded": gather_loaded(task, tile)}
+    return cost.block_work(task, tile, count, steps, reached=0.7, **options)
 
 
 def add_gather(task: Task, tile: Tile) -> None:

@@ -26,7 +26,7 @@ from ..plan.spec import KernelSpec
 from ..plan.task import UNFUSED, Task
 from ..plan.tile import Tile
 from . import tma
-from .gather import gather_steps
+from .gather import gather_loaded, gather_steps
 
 NAME = "gluon_im2col"
 SOURCES = (f"hopper.{NAME}", "hopper.ring", "hopper.arguments", "common.index")
@@ -109,7 +109,8 @@ def _count(task: Task, tile: Tile) -> int:
 
 def im2col_work(task: Task, tile: Tile) -> Work:
     count, steps = _count(task, tile), gather_steps(task, tile)
-    return cost.block_work(task, tile, count, steps, reached=0.85, resident=cost.ALWAYS)
+    options = {"loaded": gather_loaded(task, tile), "resident": cost.ALWAYS}
+    return cost.block_work(task, tile, count, steps, reached=0.85, **options)
 
 
 def add_im2col(task: Task, tile: Tile) -> None:

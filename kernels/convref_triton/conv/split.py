@@ -16,7 +16,7 @@ from ..plan.spec import KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile, TileTable, tiles
 from . import gather
-from .gather import gather_launch, gather_steps, gather_tile_count
+from .gather import gather_launch, gather_loaded, gather_steps, gather_tile_count
 
 # Parts are stored in float32, whose addresses larger tiles have no registers for.
 TILES = TileTable(
@@ -59,7 +59,8 @@ def split_tiles(task: Task) -> tuple[Tile, ...]:
 
 def split_parts(task: Task, tile: Tile) -> tuple[int, Work]:
     count, steps = gather_tile_count(task, tile), gather_steps(task, tile)
-    return cost.cut(task, cost.block_work(task, tile, count, steps, reached=0.7, per_vector=16))
+    options = {"reached": 0.7, "per_vector": 16, "loaded": gather_loaded(task, tile)}
+    return cost.cut(task, cost.block_work(task, tile, count, steps, **options))
 
 
 def add_split(task: Task, tile: Tile) -> None:

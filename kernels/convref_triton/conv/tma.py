@@ -31,7 +31,7 @@ from ..plan.launch import Descriptor, Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable, tiles
-from .gather import gather_steps
+from .gather import gather_steps, rows_read
 
 SIZES = "N O P Q C K lo_d lo_h lo_w w_first w_tap w_row w_column"
 BOXES = "boxes boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
@@ -232,7 +232,10 @@ def box_work(task: Task, tile: Tile, pixels: int, channels: int, reached: float)
         rank, sizes = 0, (prod(sizes), 1, 1, 1)
     boxes = prod(in_boxes(sizes, best_box(pixels, sizes, rank, apart)))
     count = boxes * -(-task.channels[1] // channels) * task.copies
-    return cost.block_work(task, tile, count, gather_steps(task, tile), reached=reached)
+    rows = rows_read(task, boxes * task.classes, pixels)
+    loaded = (rows + channels) * tile.bk * ITEMSIZE[task.dtype]
+    steps = gather_steps(task, tile)
+    return cost.block_work(task, tile, count, steps, reached=reached, loaded=loaded)
 
 
 def add_boxes(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:

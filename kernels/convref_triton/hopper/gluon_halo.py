@@ -25,7 +25,7 @@ from ..common.geometry import LIMIT, Tensor
 from ..common.index import divisor
 from ..common.windows import strides, unit
 from ..conv import tma
-from ..conv.gather import gather_steps
+from ..conv.gather import gather_steps, rows_read
 from ..conv.tma import corner, in_image
 from ..plan import cost, lines
 from ..plan.builder import vector
@@ -294,7 +294,8 @@ def gluon_halo_work(task: Task, tile: Tile) -> Work:
     shared, _ = cut(task, tile)
     boxes = prod(shared.boxes(task.written))
     count = boxes * -(-task.channels[1] // tile.bn) * task.geometry.groups
-    loaded = (shared.pixels / shared.taps + tile.bn) * cost.LINE
+    rows = rows_read(task, boxes, tile.bm) / tile.bm * shared.pixels / shared.taps
+    loaded = (rows + tile.bn) * cost.LINE
     options = {"reached": 0.85, "loaded": loaded, "resident": cost.ALWAYS}
     return cost.block_work(task, tile, count, gather_steps(task, tile), **options)
 

@@ -12,6 +12,7 @@ from . import archs, measured
 from .builder import Builder
 from .kernels import BY_NAME, KERNELS, serving
 from .launch import KernelPlan
+from .spec import KernelSpec
 from .task import UNFUSED, Fusion, Task
 from .tile import Tile
 
@@ -134,22 +135,24 @@ def _looked_up(
 
 
 def expected(task: Task, unproven: bool = False) -> tuple[Choice, str]:
-    """Return the first kernel that serves a task, or an allowed one that is estimated faster."""
+    """Return the kernel and tile of least estimated time, the earlier kernel at a tie."""
+    found: list[tuple[float, KernelSpec, Tile]] = []
     passed = []
-    proven, found = serving(task.kind), []
-    for spec in (*proven, *serving(task.kind, measured_only=True)):
-        if found and spec in proven:
-            continue
+    for spec in (*serving(task.kind), *serving(task.kind, measured_only=True)):
         reason = spec.refusal(task)
         if reason is None and spec.measured_only and not unproven:
             reason = UNMEASURED
         if reason is None:
-            found.append(spec)
+            tile = spec.best(task)
+            us = spec.us(task, tile) * spec.share if spec.work else 0.0
+            found.append((us, spec, tile))
         else:
             passed.append(f"no {spec.name}: {reason}")
-    best = min(found, key=lambda spec: spec.us(task, spec.best(task)) if spec.work else 0.0)
-    how = "estimated faster; no card has run it" if best.measured_only else "heuristic"
-    return Choice(best.name, best.best(task), best.source), "; ".join((how, *passed))
+    (us, best, tile), *others = sorted(found, key=lambda one: one[0])
+    why = [f"estimated {us:.3g} us" if best.work else "the only kernel"]
+    why += ["no card has run it"] * best.measured_only
+    why += [f"{spec.name} {us:.3g} us" for us, spec, _ in others]
+    return Choice(best.name, tile, best.source), "; ".join(why + passed)
 
 
 def refusal(call: Call, arch: str = archs.DEFAULT) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from convref.case import Call, parse
-from convref.ops import ConvProblem
+from convref.ops import ConvProblem, WindowProblem
 
 from ..common.geometry import geometry
 
@@ -36,8 +36,13 @@ def line_of(call: Call, role: str) -> str:
 
 
 def class_of(line: str) -> str:
-    """Return the class of a line: everything but its sizes, and the power of two of each size."""
+    """Return the class of a line: everything but its sizes, and the power of two of each size.
+
+    A line of an op without windows is a class of its own.
+    """
     call = parse(line).call
+    if not isinstance(call.problem, WindowProblem):
+        return line
     problem, shape = call.windows, geometry(call.windows)
     conv = isinstance(problem, ConvProblem)
     channels = (shape.big_channels, shape.small_channels) if conv else (shape.groups,)
