@@ -156,7 +156,7 @@ def add_norm_backward(task: Task, tile: Tile) -> None:
             builder.steps.append(
                 sweep.sweep_launch(norm_sums_kernel, view, *along, GIVEN=not trains)
             )
-        builder.steps.append(_wgrad_launch(builder, view, made, splits * view.sections))
+        builder.steps.append(wgrad_launch(builder, view.c, made, splits * view.sections))
     if dx and prod(x.shape):
         operands = given | {"w": sweep.vector_of(builder, "w"), "dx": dx[0], "sums": None}
         _add_dgrad(builder, view, operands, tile, splits)
@@ -190,16 +190,14 @@ def _sums(builder: Builder, name: str, size: int) -> Tensor:
     return made
 
 
-def _wgrad_launch(
-    builder: Builder, view: sweep.View, made: dict[str, Tensor], splits: int
-) -> Launch:
+def wgrad_launch(builder: Builder, channels: int, made: dict[str, Tensor], splits: int) -> Launch:
     tensors = {"dw": made.get("dw"), "db": made.get("db")}
-    fixed = {"parts": slot(statistics.PARTS), "sums": slot(_sums(builder, "sums", view.c))}
+    fixed = {"parts": slot(statistics.PARTS), "sums": slot(_sums(builder, "sums", channels))}
     given, absent = slots(tensors)
     return Launch(
         norm_wgrad_kernel,
-        (-(-view.c // statistics.MERGED.bn), 1, 1),
-        fixed | given | {"splits": splits, "channels": view.c},
+        (-(-channels // statistics.MERGED.bn), 1, 1),
+        fixed | given | {"splits": splits, "channels": channels},
         absent | {"BM": statistics.MERGED.bm, "BN": statistics.MERGED.bn},
         statistics.MERGED.warps,
         statistics.MERGED.stages,

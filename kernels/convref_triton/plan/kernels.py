@@ -15,12 +15,12 @@ from ..conv import (
     wgrad,
 )
 from ..hopper import gluon
-from ..norm import norm
+from ..norm import norm, rows
 from ..pool import pool
 from ..resize import resize
 from .spec import KernelSpec
 
-# In order of preference; the last kernel that serves a kind accepts every task of it.
+# The earlier one is preferred where estimates tie; of each kind, one kernel accepts every task.
 KERNELS: tuple[KernelSpec, ...] = (
     depthwise.SPEC,
     direct.SPEC,
@@ -35,6 +35,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     unfold.SPEC,
     pool.SPEC,
     norm.SPEC,
+    rows.SPEC,
     resize.SPEC,
     *gluon.KERNELS,
     *gluon.ABSENT,
