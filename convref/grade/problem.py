@@ -16,6 +16,7 @@ from ..errors import UnsupportedError, invalid
 from .sizes import Sizes
 
 TEST = 0  # among sizes, the number of the test or workload that a file lists
+_TRITON = re.compile(rb"^\s*(import|from)\b.*\btriton\b", re.M)
 _CUDA = re.compile(rb"load_inline|cpp_extension")
 
 
@@ -80,7 +81,7 @@ class Solution:
     @property
     def uses_triton(self) -> bool:
         """Return whether a file imports Triton."""
-        return any(re.search(rb"^\s*(import|from) triton", d, re.M) for d in self.files.values())
+        return any(_TRITON.search(data) for data in self.files.values())
 
 
 class Problem(Protocol):

@@ -17,6 +17,7 @@ pytest.importorskip("psutil", reason="psutil is not installed")
 from convref import ConvrefError, UnsupportedError  # noqa: E402
 from convref.cli.commands import app  # noqa: E402
 from convref.grade import check_implementation, grade, grading, load  # noqa: E402
+from convref.grade.problem import Solution  # noqa: E402
 from convref.grade.serve import computed, loaded, triton_on_cpu  # noqa: E402
 from convref.grade.session import EndedError  # noqa: E402
 from convref.grade.wire import pack, unpack  # noqa: E402
@@ -349,5 +350,7 @@ def test_triton_runs_on_the_device_of_an_entry_point_else_interpreted(monkeypatc
         raise ImportError
 
     points[0].load = missing
+    for text, uses in ((b"import torch, triton", True), (b"def triton(): pass", False)):
+        assert Solution({"a.py": text}, "a.py", "f").uses_triton is uses
     assert triton_on_cpu()[0] == "in Triton's interpreter"
     assert os.environ["TRITON_INTERPRET"] == "1"
