@@ -114,8 +114,9 @@ class Machine:
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their offset
         self.loads: list[tuple[Box, Barrier]] = []  # in flight
-        # Registers of wgmma: used by work in flight; written since the last wgmma.fence.
-        self.in_flight, self.unfenced = np.zeros((2, len(self.fragments), self.count), bool)
+        # Registers of wgmma: used by work in flight; not ordered by a wgmma.fence yet.
+        self.in_flight = np.zeros((len(self.fragments), self.count), bool)
+        self.unfenced = np.ones_like(self.in_flight)
         self._steps, self._resumed, self._retried = 0, 0, dict[int, tuple[int, bytes]]()
 
     def _special(self, block: Array, within: Array, grid: Any, threads: Any) -> dict[Any, Array]:
@@ -279,7 +280,9 @@ class Machine:
         shown = []
         for pc in np.unique(self.pc[lanes]):
             warps = np.unique(self.warp[lanes[self.pc[lanes] == pc]]) % self.shared.width
-            shown.append(f"{self.code[pc - 1][1].text}: warps {warps.tolist()}")
+            i = self.code[pc - 1][1]
+            place = f" ({i.where})" if i.where else ""
+            shown.append(f"{i.text}: warps {warps.tolist()}{place}")
         return "; ".join(shown)
 
     def read(self, i: Instruction, operand: Any, kind: str, lanes: Array, lax: int = -1) -> Array:

@@ -163,7 +163,7 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
     warps = whole_warps(m, i, lanes)
     held, transposed = isinstance(left, tuple), [False, False, *map(bool, signs[2:])]
     names = np.array([m.fragments[name] for name in (*to, *(left if held else ()))])
-    refuse(m.unfenced[np.ix_(names, lanes)], i.text, "written since the last wgmma.fence")
+    refuse(m.unfenced[np.ix_(names, lanes)], i.text, "not ordered by a wgmma.fence")
     add = m.read(i, scale, "pred", lanes)
     adding = lanes if add.all() else lanes[add]
     undefined = any(m.undefined_bits(name, adding) is not None for name in to)

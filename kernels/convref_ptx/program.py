@@ -105,10 +105,10 @@ _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))
 @lru_cache(maxsize=64)
 def parse(text: str) -> Program:
     """Return the first entry of a PTX text; raise a Fault if a statement has an unknown form."""
+    text = re.sub(r"^\s*\.loc\s+(\d+)\s+(\d+)([^\n]*)", _place_of, text, flags=re.MULTILINE)
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
     files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE))
     text = re.sub(r"^\s*\.file\b[^\n]*", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^\s*\.loc\s+(\d+)\s+(\d+)[^\n]*", r";.loc \1 \2;", text, flags=re.MULTILINE)
     found = _ENTRY.search(text)
     if found is None:
         raise Fault("no .visible .entry")
@@ -122,11 +122,25 @@ def parse(text: str) -> Program:
     where = ""
     for statement in _statements(text[found.end() :]):
         if statement.startswith(".loc "):
-            _, file, line = statement.split()
+            _, file, line, *caller = statement.split()
             where = f"{files.get(file, '?')}:{line}" if line != "0" else where
+            if caller and line != "0":
+                name, _, line = caller[0].rpartition("#")
+                path = next((p for p in files.values() if p.endswith(name)), name)
+                where = f"{where}, inlined at {path}:{line}"
         else:
             _add(program, statement, where)
     return program
+
+
+def _place_of(match: re.Match[str]) -> str:
+    """Return a statement for a .loc, with the kernel's line where a function is inlined.
+
+    A comment has it as "inner.py:2:3 @[ kernel.py:5:6 ]".
+    """
+    inlined = re.findall(r"@\[ (\S+):(\d+):\d+", match[3])
+    caller = "#".join(inlined[-1]) if inlined else ""  # a colon would end a label
+    return f";.loc {match[1]} {match[2]} {caller};"
 
 
 def _matched(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:

@@ -477,7 +477,7 @@ FAULTS = {
         "product",
         "wgmma.fence.sync.aligned;",
         "",
-        "the last wgmma.fence",
+        "not ordered by a wgmma.fence",
     ),
     "no wait for a product": ("product", "wgmma.wait_group.sync.aligned 0;", "", AWAITED),
     "a wait too short": ("product", "aligned 0;", "aligned 1;", AWAITED),
