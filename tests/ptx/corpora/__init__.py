@@ -75,17 +75,17 @@ def apart(got, want):
 
 @contextlib.contextmanager
 def limited(seconds):
-    """Raise a TimeoutError after some seconds."""
+    """Raise a TimeoutError after some seconds, and again while it is caught."""
 
     def stop(*_):
         raise TimeoutError(f"more than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
