@@ -78,9 +78,13 @@ class Definition:
         if path.suffix != ".json":
             return in_file(path, "run")
         facts = _read(path)
-        main, _, entry = facts["spec"]["entry_point"].partition("::")
-        writes = facts["spec"].get("destination_passing_style", True)
-        files = {source["path"]: source["content"].encode() for source in facts["sources"]}
+        try:
+            main, _, entry = facts["spec"]["entry_point"].partition("::")
+            writes = facts["spec"].get("destination_passing_style", True)
+            files = {source["path"]: source["content"].encode() for source in facts["sources"]}
+        except (LookupError, TypeError, AttributeError) as error:
+            what = f"{path} needs spec.entry_point, and sources with path and content"
+            raise invalid("grade", what) from error
         return Solution(files, main, entry, {} if writes else {"outputs": []})
 
     def _arguments(self, number: int, axes: dict[str, int]) -> list[Any]:
@@ -125,7 +129,7 @@ class Definition:
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid("grade", f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise invalid("grade", f"{path} is a {type(found).__name__}, needs an object")

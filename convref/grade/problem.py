@@ -12,12 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from ..errors import UnsupportedError, invalid
+from ..errors import UnsupportedError, invalid, shorten
 from .sizes import Sizes
 
 TEST = 0  # among sizes, the number of the test or workload that a file lists
 _TRITON = re.compile(rb"^\s*(import|from)\b.*\btriton\b", re.M)
-_CUDA = re.compile(rb"load_inline|cpp_extension")
+_CUDA = re.compile(rb"cuda_sources|CUDAExtension|\.cu\b")
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,16 @@ class Solution:
     request: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        compiled = not self.main.endswith(".py")
-        if compiled or any(_CUDA.search(data) for data in self.files.values()):
-            if compiled:
-                raise UnsupportedError(f"grade: {self.main} is not Python, which is not supported")
-            if shutil.which("nvcc") is None:
-                raise UnsupportedError(
-                    "grade: the solution is CUDA C++, which needs nvcc: not found"
-                )
+        for name in self.files:  # the grader writes them: they must not leave their folder
+            if not _NAME.fullmatch(name) or ".." in name.split("/"):
+                raise invalid("grade", f"{shorten(name, 60)!r} is no path inside of a folder")
+        if self.main not in self.files:
+            raise invalid("grade", f"{shorten(self.main, 60)!r} is none of the solution's files")
+        if not self.main.endswith(".py"):
+            raise UnsupportedError(f"grade: {self.main} is not Python, which is not supported")
+        is_cuda = any(_CUDA.search(data) for data in self.files.values())
+        if is_cuda and shutil.which("nvcc") is None:
+            raise UnsupportedError("grade: the solution is CUDA C++, which needs nvcc: not found")
 
     @property
     def uses_triton(self) -> bool:

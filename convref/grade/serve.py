@@ -3,12 +3,12 @@
 It has nothing to protect: verdicts are reached elsewhere, from the bytes that it returns.
 """
 
-import contextlib
 import importlib.util
 import math
 import os
 import socket
 import sys
+from contextlib import nullcontext, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -25,32 +25,33 @@ _rooms: dict[tuple[str, int, int], Any] = {}
 
 
 def main() -> None:
-    """Serve requests until the socket closes: `python -m convref.grade.serve FD FILE ENTRY`."""
+    """Serve requests until the socket closes.
+
+    `python -m convref.grade.serve FD FOLDER FILE ENTRY DEVICE [triton]`
+    """
     channel = socket.socket(fileno=int(sys.argv[1]))
-    path, entry, device, kernels = sys.argv[2:6]
-    send(channel, {"isolation": enter(os.path.dirname(path))})
+    folder, file, entry, device, *kernels = sys.argv[2:]
+    send(channel, {"isolation": enter(folder)})
     torch.set_num_threads(1)
-    with contextlib.ExitStack() as stack:
-        way = ""
+    way, context = triton_on_cpu() if kernels and device == "cpu" else ("", nullcontext())
+    send(channel, {"triton": way})  # before a solution could say something else
+    with context:
         try:
-            if kernels == "triton" and device == "cpu":
-                way, context = triton_on_cpu()
-                stack.enter_context(context)
-            solution = loaded(Path(path), entry)
+            solution = loaded(Path(folder, file), entry)
         except BaseException as error:  # a solution may raise anything
             send(channel, {"error": f"loading raises {_said(error)}"})
             return
-        send(channel, {"ready": way})
+        send(channel, {"ready": True})
         _serve(channel, solution, device)
 
 
 def triton_on_cpu() -> tuple[str, Any]:
     """Return how Triton kernels run on this machine, and the context in which they do."""
     for point in entry_points(group="convref.triton_devices"):
-        with contextlib.suppress(ImportError):
+        with suppress(ImportError):
             return f"as {point.name}", point.load()()
     os.environ["TRITON_INTERPRET"] = "1"
-    return "in Triton's interpreter", contextlib.nullcontext()
+    return "in Triton's interpreter", nullcontext()
 
 
 def _serve(channel: socket.socket, solution: Any, device: str) -> None:
@@ -106,9 +107,10 @@ def computed(solution: Any, request: dict[str, Any], device: str) -> Any:
         call = _named(solution, request["entry"]) if "entry" in request else solution
         leaves, outputs = [*_floats(inputs), *_floats(named)], _outputs(request, device)
         for place, output in outputs:
-            inputs.insert(place, output) if isinstance(place, int) else named.update(
-                {place: output}
-            )
+            if isinstance(place, int):
+                inputs.insert(place, output)
+            else:
+                named[place] = output
         found = call(*inputs, **named)
         found = _results(found, outputs, request["results"]) if "results" in request else found
     if cotangents is None:

@@ -79,8 +79,8 @@ class Session:
         self._channel, theirs = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         command = [sys.executable, "-P", "-m", "convref.grade.serve"]
-        command += [str(theirs.fileno()), os.path.join(self._folder, solution.main)]
-        command += [solution.entry, device, "triton" if solution.uses_triton else ""]
+        command += [str(theirs.fileno()), self._folder, solution.main, solution.entry, device]
+        command += ["triton"] if solution.uses_triton else []
         self._process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(),),
@@ -106,7 +106,8 @@ class Session:
         """Wait until the solution is loaded."""
         ends = time.monotonic() + self.limits.start
         self.isolation = tuple(map(str, self._answer(ends, "isolation")))
-        self.triton = str(self._answer(ends, "ready"))
+        self.triton = str(self._answer(ends, "triton"))
+        self._answer(ends, "ready")
 
     def call(self, request: dict[str, Any]) -> Any:
         """Return what the solution computes; raise EndedError if it does not."""
@@ -144,7 +145,8 @@ class Session:
             raise EndedError("crash", f"its answer {error}") from None
         if not isinstance(answer, dict) or key not in answer:
             said = answer.get("error", "") if isinstance(answer, dict) else ""
-            raise EndedError("raises", shorten(said or "no answer of the grader's form", 300))
+            words = " ".join(str(said).split())  # one line: it cannot look like another grade
+            raise EndedError("raises", shorten(words or "no answer of the grader's form", 300))
         return answer[key]
 
     def _send(self, data: bytes, ends: float) -> None:

@@ -91,6 +91,7 @@ _SOLUTIONS = {
     "exits": ("", "sys.exit(0)"),
     "exits at once": ("", "os._exit(0)"),
     "exits while loading": ("raise SystemExit(0)", ZEROS),
+    "raises a forged report": ("", "raise ValueError('x\\npass: solution.py of problem')"),
     "raises KeyboardInterrupt": ("", "raise KeyboardInterrupt"),
     "aborts": ("", "os.abort()"),
     "reads address 0": ("", "return ctypes.string_at(0)"),

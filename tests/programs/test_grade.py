@@ -73,6 +73,7 @@ def test_no_hostile_solution_passes(problem, name):
     assert found.verdict not in ("pass", "vacuous"), found
     assert found.score == 0
     assert found.reason
+    assert "\n" not in found.reason
 
 
 @linux

@@ -272,16 +272,26 @@ def test_bad_problems_are_refused(tmp_path, monkeypatch):
     problem, solution = definition(tmp_path, "x")
     facts = json.loads(solution.read_text("utf-8"))
     facts["spec"]["entry_point"] = "kernel.cu::run"
+    facts["sources"].append({"path": "kernel.cu", "content": ""})
     solution.write_text(json.dumps(facts), "utf-8")
     with pytest.raises(UnsupportedError, match=r"kernel\.cu is not Python"):
         grade("flashinfer-bench", problem, solution)
+    for path in ("/tmp/x.py", "../x.py", "a/../../x.py", "a\0.py", ""):
+        with pytest.raises(ConvrefError, match="is no path inside of a folder"):
+            Solution({path: b""}, path, "run")
+    with pytest.raises(ConvrefError, match="is none of the solution's files"):
+        Solution({"a.py": b""}, "../b.py", "run")
+    for text in ("[" * 100_000, '{"spec": []}', '{"spec": {"entry_point": "a"}, "sources": [1]}'):
+        solution.write_text(text, "utf-8")
+        with pytest.raises(ConvrefError, match=r"needs spec\.entry_point|is not JSON"):
+            grade("flashinfer-bench", problem, solution)
     monkeypatch.setattr(grading, "Session", Here)
     monkeypatch.setattr(Here, "folder", tmp_path / "run")
     paths = definition(tmp_path, "x")
     with pytest.raises(ConvrefError, match="backward needs a solution that returns"):
         grade("flashinfer-bench", *paths, backward=True)
     problem, solution = gpu_mode(tmp_path, "x")
-    solution.write_text("from torch.utils.cpp_extension import load_inline", "utf-8")
+    solution.write_text("load_inline(cuda_sources=[])", "utf-8")
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(UnsupportedError, match="needs nvcc: not found"):
         grade("gpumode", problem, solution)
