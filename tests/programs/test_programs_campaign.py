@@ -24,7 +24,8 @@ from convref.judge.programs import Program, for_program, mutants, verdict  # noq
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 # A number of seeds, or the first and the one after the last as "40:80".
 SEEDS = range(*map(int, os.environ.get("CONVREF_SEEDS", "40").split(":"))) if NIGHTLY else (0,)
-DRAWN = 24 if NIGHTLY else 4
+DRAWN = 24 if NIGHTLY else 4  # programs of a seed
+SAMPLED = 8  # the sample programs are run with every eighth seed
 COMPILED = int(os.environ.get("CONVREF_COMPILED", "2"))  # seeds
 DTYPES = (torch.float32, torch.bfloat16, torch.float16) if NIGHTLY else (torch.float32,)
 
@@ -38,7 +39,8 @@ def test_correct_implementations_are_never_wrong():
     count, kinds = Counter(), ("normal", "integers") if NIGHTLY else ("normal",)
     with one_thread():
         for seed in SEEDS:
-            for case in (*sample_cases(), *drawn_cases(seed)):
+            fixed = () if seed % SAMPLED else sample_cases()
+            for case in (*fixed, *drawn_cases(seed)):
                 for dtype in DTYPES:
                     for kind in kinds:
                         judge_all(*case, dtype, kind, seed, count)
@@ -55,11 +57,11 @@ def sample_cases():
 
 
 def drawn_cases(seed):
-    """Yield random programs, which compilers can also run: XLA often, PyTorch's seldom."""
+    """Yield random programs; XLA also runs some of them, PyTorch's compiler few."""
     for place in range(DRAWN):
         number = seed * DRAWN + place
         program, others = Drawn(number), dict(IMPLEMENTATIONS)
-        if NIGHTLY and find_spec("jax"):
+        if NIGHTLY and place % 4 == 0 and find_spec("jax"):
             others["XLA"] = xla(program)
         if NIGHTLY and place < 1 and seed < COMPILED and which("c++"):
             others["Inductor"] = inductor(program)
