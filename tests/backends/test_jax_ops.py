@@ -1,5 +1,6 @@
 """JAX beyond convolution: every pass against the oracle; unsupported calls have a reason."""
 
+import numpy as np
 import pytest
 
 from convref import parse
@@ -72,7 +73,19 @@ RIGHT = (
     "batch_norm.backward:n4c3_i5:weight=0:mask=101:dt=bf16:fill=normal",
     "batch_norm_eval.double_backward:n2c3_i4:mask=101:fill=normal",
     "layer_norm.jvp:n2c3_i4:bias=0:dt=f64:fill=normal",
+    "sdpa.double_backward:n1c4g2_i3x2_o4x3:causal=1:bias=1:fill=normal",
+    "cumsum.fprop:n2c3_i9:dim=2:dt=bf16:fill=normal",
+    "matmul.double_backward:n2c3k2_i5:shared=1:fill=normal",
+    "mean.jvp:n2c3_i4x3:over=hw:fill=normal",
 )
+
+
+def test_attention_to_no_key_is_0():
+    call = parse("sdpa.fprop:n1c1_i2x2_o3x2:bias=1").call
+    operands = [np.ones(call.problem.shape(role), np.float32) for role in call.roles]
+    operands[-1][0] = -np.inf
+    (y,) = quick.run(call, *operands)
+    assert np.array_equal(np.asarray(y)[0, 0], [[0, 0], [1, 1]])
 
 
 @pytest.mark.parametrize("line", RIGHT)

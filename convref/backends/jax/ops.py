@@ -138,6 +138,8 @@ def _stages(call: Call) -> int:
     steps = {"fprop": 12, "backward": 24, "jvp": 24, "double_backward": 48}[call.pass_]
     if call.op == "soft_cross_entropy":
         return steps + call.problem.products("y")
+    if call.op == "cumsum":  # all partial sums may be rounded
+        return steps + call.problem.count
     return steps + (2 * call.problem.count if call.op in ("softmax", "log_softmax") else 0)
 
 
@@ -377,6 +379,17 @@ def _pointwise(function: Callable[..., Any], *fields: str) -> Callable[[Call, Gi
     return run
 
 
+def _attention(call: Call, given: Given) -> Given:
+    problem: Any = call.problem
+    k, v = (jnp.repeat(given[role], problem.groups, 1) for role in "kv")
+    scores = given["x"] @ k.swapaxes(-1, -2) * problem.factor
+    scores = scores if given.get("b") is None else scores + given["b"]
+    if problem.causal:
+        scores = jnp.where(np.tri(*scores.shape[-2:]) > 0, scores, -jnp.inf)
+    seen = scores.max(-1, keepdims=True) > -jnp.inf  # else all keys are left out
+    return {"y": jnp.where(seen, nn.softmax(jnp.where(seen, scores, 0), -1), 0) @ v}
+
+
 _NORMS = ("batch_norm", "instance_norm", "batch_norm_eval", "group_norm", "layer_norm")
 OPS: dict[str, Callable[[Call, Given], Given]] = {
     "conv": _conv,
@@ -400,4 +413,9 @@ OPS: dict[str, Callable[[Call, Given], Given]] = {
     "softmax": _pointwise(nn.softmax, "dim"),
     "log_softmax": _pointwise(nn.log_softmax, "dim"),
     "soft_cross_entropy": _soft_cross_entropy,
+    "matmul": lambda call, given: {"y": given["x"] @ given["w"]},
+    "sum": lambda call, given: {"y": given["x"].sum(call.problem.axes, keepdims=True)},
+    "mean": lambda call, given: {"y": given["x"].mean(call.problem.axes, keepdims=True)},
+    "cumsum": _pointwise(jnp.cumsum, "dim"),
+    "sdpa": _attention,
 }
