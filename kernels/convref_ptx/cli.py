@@ -21,11 +21,14 @@ def main(argv: list[str] | None = None) -> int:
         prog="convref sanitize",
         description="Run a program's Triton kernels on the CPU, as the PTX that a GPU would get.",
     )
-    parser.add_argument("program", help="MODULE:FUNCTION, called without arguments, or FILE.py")
+    what = "MODULE:FUNCTION, called without arguments, FILE.py, or a launch of PTX, FILE.json"
+    parser.add_argument("program", help=what)
     parser.add_argument("--arch", default="sm_90", help="sm_80, sm_90 (default) or sm_100")
     parser.add_argument("--seed", type=int, default=0, help="of the order of warps and programs")
     parser.add_argument("--late", action="store_true", help="do asynchronous work late")
     given = parser.parse_args(argv)
+    if given.program.endswith(".json"):
+        return _run_launch(given)
     try:
         from .device import Finding, device
     except ImportError as error:
@@ -40,6 +43,20 @@ def main(argv: list[str] | None = None) -> int:
             print(f"   {len(several)} launches of {several[0].kernel}")
     print(f"{len(made.launched)} launches, {len(findings)} with a finding")
     return bool(findings)
+
+
+def _run_launch(given: argparse.Namespace) -> int:
+    """Run a launch of PTX and print its finding, if there is one."""
+    from .launches import run_file
+    from .program import Fault
+
+    try:
+        run_file(given.program, seed=given.seed, late=given.late)
+    except Fault as fault:
+        print(f"1. {fault}")
+        return 1
+    print("1 launch, 0 with a finding")
+    return 0
 
 
 def _run(program: str) -> Any:

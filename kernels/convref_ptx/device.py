@@ -22,18 +22,15 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from convref_driver.manifest import pack
+
 from .cuda import SMS, on_cpu
 from .machine import launch
 from .program import Fault, parse
 from .tensors import Address, Descriptor, Operands
 
 WARP = 32
-FLOATS = {
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-    "fp32": torch.float32,
-    "fp64": torch.float64,
-}
+KINDS = {"i1": "bool", "u1": "bool", "fp16": "f16", "fp32": "f32", "fp64": "f64"}  # of a Manifest
 FLAGS = len(fields(TensorDescriptor)[4:])  # of a descriptor that is not a tensor map
 
 
@@ -179,13 +176,13 @@ def _parameters(name: str, kind: Any, value: Any, operands: Operands, maps: list
         return [operands.add(value, name)]
     if kind.startswith("tensordesc"):
         start = operands.add(value.base, name)
-        geometry = [*_packed("i32", value.shape), *_packed("i64", value.strides)]
+        geometry = [*_packed(name, "i32", value.shape), *_packed(name, "i64", value.strides)]
         if maps:
             return [_descriptor(value, maps.pop(0), start), *geometry]
         flags = [value.padding == "nan", *(False for _ in range(FLAGS - 1))]
-        sizes = _packed("i64", [*value.shape, *value.strides])
-        return [start, *sizes, *_packed("i1", flags), *geometry]
-    return _packed(kind, [value])
+        sizes = _packed(name, "i64", [*value.shape, *value.strides])
+        return [start, *sizes, *_packed(name, "i1", flags), *geometry]
+    return _packed(name, kind, [value])
 
 
 def _descriptor(value: Any, box: dict[str, Any], start: Address | None) -> Descriptor:
@@ -196,12 +193,11 @@ def _descriptor(value: Any, box: dict[str, Any], start: Address | None) -> Descr
     return Descriptor(start.address, box["elem_size"], geometry)
 
 
-def _packed(kind: str, values: Sequence[Any]) -> list[bytes]:
-    if kind in FLOATS:
-        exact = torch.tensor([[float(value)] for value in values], dtype=FLOATS[kind])
-        return [row.tobytes() for row in exact.view(torch.uint8).numpy()]
-    size = max(1, int(kind[1:]) // 8)
-    return [(int(value) % (1 << 8 * size)).to_bytes(size, "little") for value in values]
+def _packed(name: str, kind: str, values: Sequence[Any]) -> list[bytes]:
+    if kind == "bf16":
+        words = torch.tensor([float(value) for value in values]).bfloat16().view(torch.int16)
+        return [pack(name, "i16", word) for word in words.tolist()]
+    return [pack(name, KINDS.get(kind, kind), value) for value in values]
 
 
 @dataclass

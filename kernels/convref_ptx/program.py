@@ -97,21 +97,23 @@ _PARAMETER = re.compile(
 _VARIABLE = re.compile(
     r"(?:\.extern\s+)?\.(shared|local)\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d*)\]"
 )
-_REGISTERS = re.compile(r"\.reg\s+\.(pred|b8|b16|b32|b64)\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)")
+_REGISTERS = re.compile(
+    r"\.reg\s+\.(pred|[bsuf](?:8|16|32|64))\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)"
+)
 _GUARD = re.compile(r"@(!?)([%\w$]+)\s+")
 _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 
 
 @lru_cache(maxsize=64)
-def parse(text: str) -> Program:
-    """Return the first entry of a PTX text; raise a Fault if a statement has an unknown form."""
+def parse(text: str, name: str = "") -> Program:
+    """Return an entry, by default the first; raise a Fault if a statement has an unknown form."""
     text = re.sub(r"^\s*\.loc\s+(\d+)\s+(\d+)([^\n]*)", _place_of, text, flags=re.MULTILINE)
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
     files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE))
     text = re.sub(r"^\s*\.file\b[^\n]*", "", text, flags=re.MULTILINE)
-    found = _ENTRY.search(text)
+    found = next((m for m in _ENTRY.finditer(text) if name in ("", m[1])), None)
     if found is None:
-        raise Fault("no .visible .entry")
+        raise Fault(f"no .visible .entry {name}".rstrip())
     name, parameters, directives = found.groups()
     program = Program(name, _parameters(parameters))
     program.addresses.update({p.name: PARAMETERS + p.offset for p in program.parameters})

@@ -31,7 +31,7 @@ def folder(name):
 
 
 def leaf(*shape):
-    return torch.randn(*shape).requires_grad_()
+    return torch.randn(shape).requires_grad_()
 
 
 def with_gradients(function, reference, *operands):
