@@ -30,6 +30,7 @@ ARCH = "sm_90"
 LINES = {
     "pool": "max_pool.fprop:n8c64_i28x28_f3x3_s2_p1",
     "norm": "group_norm.fprop:n8c64g8_i28x28",
+    "activation": "silu.fprop:n8c64_i28x28",
     "rows": "layer_norm.fprop:n512c1024_i1x1",
     "resize": "resize.fprop:n8c64_i28x28_o56x56",
 }

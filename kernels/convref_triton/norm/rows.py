@@ -20,7 +20,7 @@ from convref.ops import LayerNormProblem
 
 from ..common.geometry import LIMIT, Tensor
 from ..plan.archs import PER_SM, SMS
-from ..plan.builder import Builder, dense, slots, vector
+from ..plan.builder import slots, vector
 from ..plan.launch import Buffer, Launch
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
@@ -224,16 +224,6 @@ def rows_tiles(task: Task) -> tuple[Tile, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def laid(task: Task, role: str) -> Tensor:
-    """Return an operand whose rows are contiguous, and follow each other."""
-    tensor, order = task.builder.tensors[role], order_of(task)
-    real = [axis for axis, size in enumerate(tensor.shape) if size > 1]
-    made = dense(tensor.shape, order)
-    if all(tensor.strides[axis] == made[axis] for axis in real):
-        return tensor
-    return task.builder.copied(tensor, order)
-
-
 def launch(
     task: Task, kernel: Any, tensors: dict[str, Tensor | None], tile: Tile, **more: Any
 ) -> Launch:
@@ -259,22 +249,21 @@ def launch(
 def add_rows(task: Task, tile: Tile) -> None:
     builder, call = task.builder, task.builder.call
     whole = (role for role in call.wanted if role in ("y", "dx"))
-    made = {role: builder.new(role, call.problem.shape("x"), order_of(task), call.dtype)
-            for role in whole}  # fmt: skip
+    shape, order = call.problem.shape("x"), order_of(task)
+    made = {role: builder.new(role, shape, order, call.dtype) for role in whole}
     made |= {role: statistics.new_vector(builder, role) for role in call.wanted if role not in made}
     norm, fprop = isinstance(call.problem, LayerNormProblem), call.pass_ == "fprop"
-    sides = [laid(task, role) for role in ("x", "dy") if role in builder.tensors]
-    tensors = dict(zip(("x", "dy"), sides))
+    given = builder.tensors
+    tensors: dict[str, Tensor | None] = {
+        role: builder.in_order(given[role], order) for role in ("x", "dy") if role in given
+    }
     tensors |= {role: sweep.vector_of(builder, role) for role in ("w", "b", "mean", "rstd")}
     if fprop:
         tensors |= {role: made.get(role) for role in ("mean", "rstd")}
-    if not all(shape_of(task)):
-        pass
-    elif "y" in made:
-        kernel = row_norm_kernel if norm else row_softmax_kernel
-        builder.steps.append(launch(task, kernel, tensors | made, tile))
-    elif "dx" in made:
+    kernel = row_norm_kernel if norm else row_softmax_kernel
+    if "dx" in made:
         kernel = row_norm_dgrad_kernel if norm else row_softmax_dgrad_kernel
+    if all(shape_of(task)) and ("y" in made or "dx" in made):
         builder.steps.append(launch(task, kernel, tensors | made, tile))
     if "dw" in made or "db" in made:
         _add_wgrad(task, tensors, made, tile)
@@ -289,17 +278,13 @@ def _add_wgrad(
     blocks, across = -(-rows // tile.bm), -(-columns // tile.bn)
     steps = -(-blocks // max(SMS * PER_SM // across, 1)) or 1
     splits = -(-blocks // steps)
-    _parts(builder, splits, columns)
+    shape = max(2 * splits, 1), columns
+    builder.buffers[statistics.PARTS.role] = Buffer(shape, (columns, 1), "f32")
     if splits:
         operands = tensors | {"parts": statistics.PARTS}
         one = launch(task, row_norm_wgrad_kernel, operands, tile, steps=steps)
         builder.steps.append(Launch(one.kernel, (splits, across, 1), one.arguments, one.constants))
     builder.steps.append(backward.wgrad_launch(builder, columns, made, splits))
-
-
-def _parts(builder: Builder, splits: int, columns: int) -> None:
-    shape = max(2 * splits, 1), columns
-    builder.buffers[statistics.PARTS.role] = Buffer(shape, (columns, 1), "f32")
 
 
 SPEC = KernelSpec(

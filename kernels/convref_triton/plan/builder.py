@@ -69,6 +69,14 @@ class Builder:
             self.steps.append(Copy(tensor.role, name))
         return self.ordered[key]
 
+    def in_order(self, tensor: Tensor, order: tuple[int, ...]) -> Tensor:
+        """Return a tensor that is dense with its axes in `order`: itself, or a copy."""
+        strides = dense(tensor.shape, order)
+        real = (axis for axis, size in enumerate(tensor.shape) if size > 1)
+        if all(tensor.strides[axis] == strides[axis] for axis in real):
+            return tensor
+        return self.copied(tensor, order)
+
     def parts(self, result: Tensor, splits: int) -> Tensor:
         """Return the first of `splits` consecutive partial results in float32.
 

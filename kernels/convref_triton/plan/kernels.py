@@ -1,5 +1,6 @@
 """The list of all kernels: the `KernelSpec` at the end of each kernel's file."""
 
+from ..activation import activation
 from ..conv import (
     bgrad,
     depthwise,
@@ -36,6 +37,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     pool.SPEC,
     norm.SPEC,
     rows.SPEC,
+    activation.SPEC,
     resize.SPEC,
     *gluon.KERNELS,
     *gluon.ABSENT,
