@@ -289,7 +289,9 @@ class Machine:
         """Return an operand as a type; undefined bits read as `lax`, 0 or 1; with -1 they fault."""
         known = operand in self.registers
         held = self.registers[operand] if known else self._fixed(i, operand, kind)
-        if held.dtype != numbers.BITS[numbers.width(kind)]:
+        bits = np.dtype(numbers.BITS[numbers.width(kind)])
+        chopped = i.op.startswith("cvt.") and held.dtype.itemsize > bits.itemsize
+        if held.dtype != bits and not chopped:
             raise Fault(f"{i.text}: {operand} is not {numbers.width(kind)} bits wide")
         if operand in self.fragments and self.in_flight[self.fragments[operand], lanes].any():
             raise Fault(f"{i.text}: {operand} is in use by work that has not been waited for")
@@ -297,7 +299,7 @@ class Machine:
         if lax < 1 and (undefined := self.undefined_bits(operand, lanes)) is not None:
             refuse(lax < 0, i.text, f"{operand} has undefined bits")
             pattern = pattern & ~undefined
-        return numbers.as_type(pattern, kind)
+        return numbers.as_type(pattern.astype(bits) if chopped else pattern, kind)
 
     def _fixed(self, i: Instruction, operand: Any, kind: str) -> Array:
         key = (repr(operand), kind) if isinstance(operand, (int, float)) else operand

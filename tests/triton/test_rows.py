@@ -78,7 +78,12 @@ def test_a_program_sums_several_blocks_of_rows(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "line", ["layer_norm.backward:n9c24_i1:dt=bf16:fill=normal", "softmax.backward:n5c24_i1"]
+    "line",
+    [
+        "layer_norm.backward:n9c24_i1:dt=bf16:fill=normal",
+        "rms_norm.backward:n8c3_i29:dt=f16:fill=shifted",  # 32 bits of a longer register
+        "softmax.backward:n1c4_i1x3:fill=shifted",  # rows that fit into one block
+    ],
 )
 def test_the_ptx_is_right(line):
     found = examine(parse(line), emulated.backend)

@@ -174,19 +174,20 @@ def row_softmax_dgrad_kernel(
     r, known, columns, C, rows = block(R, C, x_r, VEC, BM, BN)
     dy_rows = r.to(tl.int64)[:, None] * dy_r * VEC
     top, total = exponents(x, rows, known, columns, C, BM, BN)
-    scale = 1.0 / total  # Triton 3.6 aborts where the sum of a loop has two uses
+    # One use of each: Triton 3.6 aborts where the maximum or the sum of a loop has two.
+    top, scale = top[:, None], (1.0 / total)[:, None]
     summed = tl.zeros((BM,), tl.float32)
     for first in range(0, C, BN):
         g, on = read(dy, dy_rows, known, first + columns, C, 0.0)
         if not LOG:
             value, _ = read(x, rows, known, first + columns, C, 0.0)
-            g *= tl.exp(value - top[:, None]) * scale[:, None]
+            g *= tl.exp(value - top) * scale
         summed += tl.sum(tl.where(on, g, 0.0), 1)
     to = r.to(tl.int64)[:, None] * C
     for first in range(0, C, BN):
         g, on = read(dy, dy_rows, known, first + columns, C, 0.0)
         value, _ = read(x, rows, known, first + columns, C, 0.0)
-        y = tl.exp(value - top[:, None]) * scale[:, None]
+        y = tl.exp(value - top) * scale
         out = g - y * summed[:, None] if LOG else y * (g - summed[:, None])
         tl.store(dx + to + (first + columns)[None, :], out.to(dx.dtype.element_ty), on)
 
