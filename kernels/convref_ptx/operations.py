@@ -214,8 +214,10 @@ def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
 
 @operation(r"shfl\.sync\.(bfly|idx|up|down)\.b32")
 def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
-    to, a, b, *whole = i.operands
-    refuse(whole != [0 if mode == "up" else WARP - 1, -1], i.text, "only whole warps are supported")
+    to, a, b, clamp, members = i.operands
+    whole = m.read(i, clamp, "u32", lanes) == (0 if mode == "up" else WARP - 1)
+    whole &= m.read(i, members, "s32", lanes) == -1
+    refuse(~whole, i.text, "only whole warps are supported")
     warps, undefined = whole_warps(m, i, lanes), m.undefined_bits(a, lanes)
     by, own = m.read(i, b, "s32", lanes).reshape(warps.shape) % WARP, np.arange(WARP)
     lane = {"bfly": own ^ by, "idx": by + 0 * own, "up": own - by, "down": own + by}[mode]
