@@ -27,6 +27,7 @@ _INTEGERS = 4  # integers are below it, so that they are indices too
 class BackendBench:
     """An operator and the arguments that a trace has."""
 
+    pattern = "*.txt"
     tolerance = 1e-2
 
     def __init__(self, path: Path) -> None:

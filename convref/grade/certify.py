@@ -11,7 +11,8 @@ from typing import Any
 from ..errors import ConvrefError, UnsupportedError, missing_extra
 from ..judge import Numerics
 from ..judge.programs import Program, mutants, verdict
-from .grading import kinds_of_data, load, trials
+from .gpumode import GpuMode
+from .grading import class_of, kinds_of_data, load, trials
 from .problem import Problem, Trial
 
 LOOSE = 1e-2  # a tolerance that other benchmarks have
@@ -45,16 +46,22 @@ class Certificate:
 
 def certify(format: str, folder: str | Path, *, seed: int = 0) -> Iterator[Certificate]:
     """Yield the certificate of each problem of a folder, or of one file."""
-    for path in problems(Path(folder)):
+    for path in problems(format, Path(folder)):
         try:
             yield _certified(format, path, seed)
         except (ConvrefError, UnsupportedError) as error:
-            yield Certificate(path.stem, refused=str(error))
+            yield Certificate(_name(path), refused=str(error))
 
 
-def problems(folder: Path) -> list[Path]:
+def problems(format: str, folder: Path) -> list[Path]:
     """Return the files of problems by number, of a folder or one file."""
-    return [folder] if folder.is_file() else sorted(folder.rglob("*.py"), key=_number)
+    if folder.is_file():
+        return [folder]
+    return sorted(folder.rglob(class_of(format).pattern), key=_number)
+
+
+def _name(path: Path) -> str:
+    return path.parent.name if path.name == GpuMode.pattern else path.stem
 
 
 def _number(path: Path) -> tuple[str, int, str]:

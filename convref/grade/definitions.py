@@ -24,6 +24,7 @@ _EXPRESSION = re.compile(r"[\w\s+\-*/%().]+")
 class Definition:
     """A definition and its workloads."""
 
+    pattern = "*.json"
     tolerance = 1e-2
 
     def __init__(self, path: Path) -> None:

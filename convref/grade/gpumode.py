@@ -27,6 +27,7 @@ _BESIDE = ("task", "utils")  # modules that a reference imports
 class GpuMode:
     """A problem of GPU MODE's reference kernels; the path is that of its reference.py."""
 
+    pattern = "reference.py"
     tolerance = 1e-3
 
     def __init__(self, path: Path) -> None:

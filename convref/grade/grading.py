@@ -221,12 +221,18 @@ def grade(
 
 def load(format: str, problem: str | Path) -> Problem:
     """Return a problem of a benchmark."""
-    if format not in FORMATS:
-        raise invalid("grade", f"format is {shorten(format, 40)}, needs {', '.join(FORMATS)}")
+    of_format = class_of(format)
     if not Path(problem).is_file():
         raise invalid("grade", f"{problem} is no file")
     with _code_of(problem):
-        return FORMATS[format](Path(problem))  # type: ignore[call-arg]
+        return of_format(Path(problem))  # type: ignore[call-arg]
+
+
+def class_of(format: str) -> type[Problem]:
+    """Return the class of the problems of a format."""
+    if format not in FORMATS:
+        raise invalid("grade", f"format is {shorten(format, 40)}, needs {', '.join(FORMATS)}")
+    return FORMATS[format]
 
 
 def trials(posed: Problem, seed: int, full: bool = False) -> Iterator[tuple[Sizes, Trial]]:

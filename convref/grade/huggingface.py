@@ -33,6 +33,7 @@ class Benchmark:
 class HuggingFace:
     """The workloads of a benchmark script."""
 
+    pattern = "benchmark*.py"
     tolerance = 1e-2
 
     def __init__(self, path: Path) -> None:

@@ -16,6 +16,7 @@ _FUNCTIONS = ("get_inputs", "get_init_inputs")
 class KernelBench:
     """A problem of KernelBench, which is a file of Python."""
 
+    pattern = "*.py"
     tolerance = 1e-4  # of its rule, for float32
 
     def __init__(self, path: Path) -> None:

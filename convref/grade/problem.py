@@ -91,6 +91,7 @@ class Problem(Protocol):
     """A problem of a benchmark."""
 
     name: str
+    pattern: str  # of the names of the files of problems
     tolerance: float  # of the own rule of the benchmark, relative and absolute
 
     def sizes(self) -> Iterator[Sizes]:

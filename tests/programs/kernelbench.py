@@ -54,7 +54,7 @@ def counts(files):
 def rewrites(folders):
     total = Counter()
     for folder in folders:
-        for path in problems(Path(folder)):
+        for path in problems("kernelbench", Path(folder)):
             found = Counter()
             try:
                 for kind in of_problem(path):

@@ -16,7 +16,7 @@ pytest.importorskip("psutil", reason="psutil is not installed")
 
 from convref import ConvrefError, UnsupportedError  # noqa: E402
 from convref.cli.commands import app  # noqa: E402
-from convref.grade import check_implementation, grade, grading, load  # noqa: E402
+from convref.grade import certify, check_implementation, grade, grading, load  # noqa: E402
 from convref.grade.problem import Solution  # noqa: E402
 from convref.grade.serve import computed, loaded, triton_on_cpu  # noqa: E402
 from convref.grade.session import EndedError  # noqa: E402
@@ -245,6 +245,22 @@ def test_solutions_of_each_format_are_graded(name, tmp_path, monkeypatch):
             assert len({str(draw.sizes) for draw in found.draws}) > 1
             assert found.score > 0.9, found.power
     assert not {"task", "helper", "kernels"} & set(sys.modules)
+
+
+def test_a_certificate_finds_the_problems_of_its_format(tmp_path):
+    for name, problem, refused in (
+        ("gpumode", "gpumode", []),
+        ("sol-execbench", "rms_norm_n96", ["solution"]),  # which is JSON too
+    ):
+        write, body, *_ = FORMATS[name]
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, body)
+        found = list(certify(name, tmp_path / name))
+        assert [each.problem for each in found if each.refused] == refused
+        (one,) = (each for each in found if not each.refused)
+        assert one.problem == problem
+        assert len(one.mutations) >= 4
+        assert one.judge == ()
 
 
 def test_the_judge_is_a_check_of_gpu_mode():
