@@ -23,10 +23,10 @@ CASES = cases(
     ops=OPS, passes=("fprop", "backward"), dtypes=("f32", "bf16", "f16"), max_elements=400
 )
 LINES = tuple(
-    f"{op}.{pass_}:n2c24_i9x5:dt=bf16:mem=nhwc:fill={fill}"
+    f"{op}.{pass_}:n2c24_i9x5:dt=bf16:mem=nhwc:fill={fill}:seed=3"
     for op in OPS
     for pass_ in ("fprop", "backward")
-    for fill in ("wide", "inf")
+    for fill in ("wide", "inf", "nan")
 )
 
 
@@ -36,7 +36,7 @@ def test_every_tile_is_right(case, pick):
     assert with_tile(case, pick)
 
 
-def test_large_and_infinite_values():
+def test_large_infinite_and_nan_values():
     for line in (*LINES, "relu.fprop:n0c3_i2", "relu.backward:n3c40_i7x3:mem=dy.nhwc:fill=nan"):
         assert with_each_tile(line), line
 

@@ -34,7 +34,7 @@ def derivative(v, slope, NAME: tl.constexpr):
     elif NAME == "sigmoid":
         d = sigmoid(v) * sigmoid(-v)
     else:
-        d = tl.where(v <= -3.0, 0.0, tl.where(v < 3.0, v * 0.3333333333333333 + 0.5, 1.0))
+        d = tl.where(v >= 3.0, 1.0, tl.where(v <= -3.0, 0.0, v * 0.3333333333333333 + 0.5))
     return d
 
 
