@@ -83,6 +83,18 @@ def test_norms_of_pytorch_are_within_their_bounds_where_the_bias_cancels():
             assert_close(f(*args), f, args)
 
 
+def test_comparisons_round_numbers_to_the_dtype_of_the_operand():
+    x = torch.tensor([0.1, 0.2, 0.3], dtype=torch.bfloat16)
+
+    def sign(x):
+        return torch.where(x > 0.1, x, -x)
+
+    assert_close(sign(x.float()).bfloat16(), sign, (x,))  # compares with 0.1 in float32
+    assert_close(sign(x - x / 2), lambda x: sign(x - x / 2), (x,))
+    with pytest.raises(AssertionError, match=r"wrong: output\[1\]"):
+        assert_close(-x, sign, (x,))
+
+
 def test_factors_that_underflow_are_within_their_bounds():
     x = torch.linspace(-104, -80, 4001)
     for f in (F.silu, F.mish, F.gelu, torch.sigmoid, lambda t: F.mish(F.mish(t))):

@@ -121,9 +121,11 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         out = func(*args, **kwargs)
         results = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         exact = all(pair.error is None and pair.stored for pair in read.values())
+        exact &= not any(isinstance(number, float) for number in leaves)  # may be rounded
         if exact and not written and not _floats(out):
             return out
-        op = self._op(packet, results)
+        floats = (t for t in dtypes.values() if t.is_floating_point)
+        op = self._op(packet, results, next(floats, None))
 
         def operands(select: Callable[[int, Pair], Pair]) -> Any:
             taken = list(leaves)
@@ -156,11 +158,14 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
             self.shadows.write(tensor, pair)
         return out
 
-    def _op(self, packet: Any, results: tuple[Tensor, ...]) -> Op:
+    def _op(self, packet: Any, results: tuple[Tensor, ...], operand: Any) -> Op:
+        """Return the operation; `operand` is the dtype to which comparisons round numbers."""
         dtype = next(t.dtype for t in results if t is not None)
+        numbers = None if dtype.is_floating_point else operand
         label = f"{packet} to {str(dtype).removeprefix('torch.')}"
         self.labels[label] = None
-        return Op(str(packet), dtype, self.numerics, self._rounding in (None, label), results)
+        rounds = self._rounding in (None, label)
+        return Op(str(packet), dtype, self.numerics, rounds, results, numbers)
 
     def _expect(self, target: Tensor) -> None:
         if target not in self.shadows:
