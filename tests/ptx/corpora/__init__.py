@@ -6,7 +6,7 @@ attorch and Triton's tutorials are no packages: CONVREF_CORPORA names the folder
 """
 
 import contextlib
-import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -17,7 +17,8 @@ import torch
 
 from convref_ptx.device import device
 
-NAMES = ("liger", "gems", "attorch", "fla", "tutorials")
+PACKAGES = {"liger": "liger_kernel", "gems": "flag_gems", "fla": "fla"}
+NAMES = (*PACKAGES, "attorch", "tutorials")
 LIMIT = int(os.environ.get("CONVREF_CORPORA_SECONDS", "240"))  # of a case
 # Of the cases of a kernel the last state counts; "raises": the case ended with nothing compared.
 STATES = ("raises", "slow", "right", "differs", "finding", "refused")
@@ -118,6 +119,8 @@ def outcome(run, arch):
 
 def sweep(name, chosen="", arch="sm_90", show=print):
     """Run the cases of a corpus whose names contain `chosen`; return the kernels and cases."""
+    if name in PACKAGES and importlib.util.find_spec(PACKAGES[name]) is None:
+        raise ImportError(f"{PACKAGES[name]} is not installed")
     with device(arch):
         cases = list(importlib.import_module(f"corpora.{name}").cases())
     kernels, done = {}, {}
