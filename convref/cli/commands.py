@@ -88,6 +88,10 @@ def check(
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
     shard: Annotated[str, typer.Option(help="I/N: run only part I of N, from 0.")] = "0/1",
+    ray: Annotated[
+        str, typer.Option(help="Address of a Ray cluster that runs the chunks, or auto.")
+    ] = "",
+    gpus: Annotated[float, typer.Option(min=0.0, help="GPUs that a chunk needs on it.")] = 0.0,
     log: Annotated[Path | None, typer.Option(help="Write or continue a log of JSON lines.")] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Run the case lines of a text file or a log.")
@@ -128,6 +132,8 @@ def check(
         Limits(min(limit, max(1.0, seconds / 4)), int(memory * 2**30)),
         shrink,
         retest=retest_known,
+        ray=ray,
+        gpus=gpus,
     )
     names = _chosen(backends)
     if not (op or replay or laws):

@@ -46,6 +46,8 @@ class Settings:
     shrinks: bool = True  # whether failures are shrunk
     known: tuple[Region, ...] = ()  # known bugs, whose cases are not run
     retest: bool = False  # run their cases after all, to see which are fixed
+    ray: str = ""  # address of a cluster of Ray that runs the chunks; shrinking stays here
+    gpus: float = 0.0  # what a chunk needs there of a GPU
 
 
 @dataclass
@@ -84,6 +86,10 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
 
     `watch` is called with the outcome so far and a note, a few times a second.
     """
+    if settings.ray:
+        from .fleet import connect
+
+        connect(settings.ray)
     outcome = Outcome(settings, Tally())
     _resume(settings, outcome.tally)
     log, began = Log(settings.log), time.monotonic()
@@ -167,7 +173,13 @@ def _draw(
         watch(outcome, "")
         return settings.seconds is not None and time.monotonic() - ready > settings.seconds
 
-    engine.run(_tasks(settings, engine, tally), receive, stop)
+    tasks = _tasks(settings, engine, tally)
+    if settings.ray:
+        from . import fleet
+
+        fleet.run(engine, tasks, receive, stop, settings.gpus)
+        return ready
+    engine.run(tasks, receive, stop)
     with engine.until(_ends(settings, ready)):
         engine.settle(receive, lambda: watch(outcome, "waiting for what has begun"))
     engine.drop()
