@@ -26,9 +26,9 @@ import convref
 from convref import ConvrefError, UnsupportedError, api, parse
 from convref.api import definitions, views
 from convref.cli.commands import app
-from convref.conformance.engine import Engine, Limits
 from convref.conformance.operands import operands
-from convref.conformance.worker import Report, Task
+from convref.conformance.workers.engine import Engine, Limits
+from convref.conformance.workers.worker import Report, Task
 from convref.errors import MissingExtraError
 from convref.ops import FAMILY
 

@@ -212,7 +212,7 @@ def verdicts():
     """Return the verdict on every example, each backend in worker processes of its own."""
     pytest.importorskip("psutil", reason="needs convref[check]")
     from convref.conformance.causes import run_lines
-    from convref.conformance.engine import Engine, Limits
+    from convref.conformance.workers.engine import Engine, Limits
 
     # The next fork server imports torch once; a crash would cost a worker's own import otherwise.
     forkserver._forkserver._stop()

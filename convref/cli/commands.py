@@ -115,7 +115,7 @@ def check(
 ) -> None:
     """Compare backends with the reference on generated cases."""
     from ..conformance import campaign
-    from ..conformance.engine import Limits
+    from ..conformance.workers.engine import Limits
 
     _above_zero("check", seconds=seconds, limit=limit, memory=memory)
     axes = _axes(seed, laws, *map(_words, (op, pass_, dtype, fill, arm)))
@@ -174,9 +174,9 @@ def _campaigns(
     suggest: bool,
 ) -> bool:
     """Run a campaign of each backend in the terminal; return whether none found a failure."""
-    from ..conformance.engine import preload
     from ..conformance.report import terminal
     from ..conformance.report.suggest import suggestions
+    from ..conformance.workers.engine import preload
     from .output import console
 
     if html is not None:
@@ -259,7 +259,7 @@ def run(
         print(_program(case, snippet, threads))
         return
     from ..conformance.causes import run_line
-    from ..conformance.engine import Engine, Limits
+    from ..conformance.workers.engine import Engine, Limits
 
     with Engine(backend, limits=Limits(limit)) as engine:
         found = run_line(engine, str(case), laws, change)

@@ -75,8 +75,8 @@ def report_issue(
     """Print a bug report for the library: versions, a program without convref, its results."""
     from ..conformance import report
     from ..conformance.causes import Failure, kind_of, run_line
-    from ..conformance.engine import Engine
     from ..conformance.report.issue import issue
+    from ..conformance.workers.engine import Engine
 
     path = Path(finding)
     if path.is_file():

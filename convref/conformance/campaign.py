@@ -19,11 +19,11 @@ from ..backends import PLAIN
 from ..errors import invalid, shorten
 from ..knownbugs import Region
 from .causes import Failure, root_causes
-from .engine import PATIENCE, Engine, Limits, Tally, available_jobs
 from .examine import HARMLESS, Finding
 from .generate import Axes, arm_of
 from .log import MALFORMED, Log, Part, add_report, read_log
-from .worker import Report, Task
+from .workers.engine import PATIENCE, Engine, Limits, Tally, available_jobs
+from .workers.worker import Report, Task
 
 SHRINKING = 1 / 2  # of `seconds`: what shrinking takes after them at most
 
@@ -87,7 +87,7 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
     `watch` is called with the outcome so far and a note, a few times a second.
     """
     if settings.ray:
-        from .fleet import connect
+        from .workers.fleet import connect
 
         connect(settings.ray)
     outcome = Outcome(settings, Tally())

@@ -12,10 +12,10 @@ from ..case import Case, parse
 from ..dtypes import SIXTEEN
 from ..errors import shorten
 from ..knownbugs import Region
-from .engine import Engine
 from .examine import HARMLESS, Finding
 from .shrink import Shrunk, reproducible, shrink, weight
-from .worker import Report, Task
+from .workers.engine import Engine
+from .workers.worker import Report, Task
 
 SHRINK_SECONDS = 30.0  # for one failure, and at most a third of the time that is left
 HANG_SECONDS = 1.0  # of a smaller case, or four times the slowest example

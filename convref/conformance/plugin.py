@@ -25,12 +25,12 @@ from ..case import Case, parse
 from ..errors import ConvrefError
 from ..ops import SIGNATURE, ops_of
 from .causes import SHRINK_SECONDS, run_lines
-from .engine import Engine, Limits
 from .examine import HARMLESS, Finding
 from .generate import Axes, chunk_cases, strategy
 from .shrink import shrink
 from .strategies import DTYPES
-from .worker import Report, Task
+from .workers.engine import Engine, Limits
+from .workers.worker import Report, Task
 
 MAX_FILE = 1 << 20  # bytes of a skip or xfail file
 SHOWN = 5  # findings in the message of one test

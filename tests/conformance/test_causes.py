@@ -9,10 +9,10 @@ pytest.importorskip("psutil", reason="needs convref[check]")
 from convref import parse
 from convref.conformance.causes import KINDS, Failure, kind_of, root_cause, root_causes, run_line
 from convref.conformance.causes import run_lines as run
-from convref.conformance.engine import Engine
 from convref.conformance.examine import VERDICTS, Finding
 from convref.conformance.report.suggest import suggestions
 from convref.conformance.shrink import Shrunk
+from convref.conformance.workers.engine import Engine
 from convref.knownbugs import refusals
 
 SOURCE = """

@@ -19,11 +19,11 @@ from convref.case import parse
 from convref.conformance import campaign, causes
 from convref.conformance.campaign import Settings
 from convref.conformance.causes import root_causes, run_lines
-from convref.conformance.engine import Engine, Limits
 from convref.conformance.examine import Finding, examine
 from convref.conformance.generate import Axes
 from convref.conformance.log import Log, read_log
-from convref.conformance.worker import WriteAhead
+from convref.conformance.workers.engine import Engine, Limits
+from convref.conformance.workers.worker import WriteAhead
 
 GOOD = "conv.fprop:n1c2k3_i8x8_f3x3_p1"
 BAD = "conv.fprop:n1c2k3_i8x8_f3x3_s3_p1"
@@ -366,10 +366,10 @@ def test_shrinking_takes_at_most_half_of_the_seconds_more(hostile, monkeypatch, 
         clock.now = 0.0
 
     clock.monotonic, started = monotonic, Engine.start
-    for module in (campaign, causes, conformance.engine):
+    for module in (campaign, causes, conformance.workers.engine):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(conformance.engine, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(conformance.engine, "START_SECONDS", math.inf)
+    monkeypatch.setattr(conformance.workers.engine, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(conformance.workers.engine, "START_SECONDS", math.inf)
     monkeypatch.setattr(Engine, "start", start)
     lines = tuple(LINES * 3)
     settings = Settings(f"{hostile}:{name}", seconds=10.0, jobs=2, lines=lines, limits=Limits(2.5))

@@ -9,8 +9,8 @@ import pytest
 
 from convref.case import parse
 from convref.conformance.causes import run_lines
-from convref.conformance.engine import Engine, available_jobs
 from convref.conformance.examine import HARMLESS, examine
+from convref.conformance.workers.engine import Engine, available_jobs
 from convref.dispatch import load
 from convref_faults import CLASSES, campaign
 

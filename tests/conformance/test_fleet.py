@@ -13,7 +13,7 @@ from convref.conformance.generate import Axes
 from convref.errors import ConvrefError
 
 fleet = pytest.importorskip(
-    "convref.conformance.fleet", reason="needs convref[ray]", exc_type=ImportError
+    "convref.conformance.workers.fleet", reason="needs convref[ray]", exc_type=ImportError
 )
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 

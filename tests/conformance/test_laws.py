@@ -10,10 +10,10 @@ from convref.backends.numpy import NumpyBackend
 from convref.case import parse
 from convref.conformance import campaign
 from convref.conformance.causes import run_line
-from convref.conformance.engine import Engine
 from convref.conformance.generate import Axes
 from convref.conformance.laws import LAWS, examine_laws
 from convref.conformance.strategies import cases
+from convref.conformance.workers.engine import Engine
 from convref.dispatch import load
 from convref.knownbugs import of
 from convref_faults import CONV as FAULTS

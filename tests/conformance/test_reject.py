@@ -9,13 +9,14 @@ from hypothesis.strategies import one_of
 
 from convref.case import parse
 from convref.case.operands import argument
-from convref.conformance import campaign, worker
+from convref.conformance import campaign
 from convref.conformance.generate import Axes
 from convref.conformance.operands import operands
 from convref.conformance.reject import examine_rejection as trial
 from convref.conformance.reject import invalid_inputs
 from convref.conformance.strategies import cases
-from convref.conformance.worker import REJECT_EVERY, Task, WriteAhead
+from convref.conformance.workers import worker
+from convref.conformance.workers.worker import REJECT_EVERY, Task, WriteAhead
 from convref.dispatch import load, run
 from convref.errors import ConvrefError
 from convref.ops import GROUPS

@@ -20,10 +20,10 @@ from convref.conformance import campaign, report
 from convref.conformance import log as logfile
 from convref.conformance.campaign import Outcome, Settings
 from convref.conformance.causes import Failure
-from convref.conformance.engine import Tally
 from convref.conformance.generate import Axes
 from convref.conformance.report import page as pages
 from convref.conformance.report.picture import error_picture
+from convref.conformance.workers.engine import Tally
 from convref.errors import ConvrefError
 
 LINE = "conv.fprop:n1c1k1_i4x4_f2x2:fill=ones"

@@ -94,7 +94,7 @@ def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
 
     The step gets a record per chunk; chunks that it has already are not run again.
     """
-    from convref.conformance.engine import Engine, Limits
+    from convref.conformance.workers.engine import Engine, Limits
 
     mine = [row for row in step.before if row.get("backend") == name and "chunk" in row]
     done = {row["chunk"]: row["findings"] for row in mine}
@@ -113,7 +113,7 @@ def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
 
 def _run(engine: Any, part: tuple[str, ...]) -> tuple[dict[str, int], list[Record]]:
     from convref.conformance.examine import HARMLESS
-    from convref.conformance.worker import Report, Task
+    from convref.conformance.workers.worker import Report, Task
 
     counts: dict[str, int] = {}
     findings: list[Record] = []

@@ -16,7 +16,7 @@ from ...dispatch import load
 from ...errors import missing_extra
 from ...judge import reference
 from ..operands import operands
-from ..worker import raw
+from ..workers.worker import raw
 
 MAX_MEMORY = 1 << 20  # bytes of a case that is run again
 MAX_SIDE = 48  # elements of a picture

@@ -16,12 +16,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from convref.case import Case, parse
-from convref.conformance.engine import available_jobs
 from convref.conformance.examine import HARMLESS, Finding, examine
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.shrink import reproducible, shrink, weight
 from convref.conformance.surroundings import surrounded
-from convref.conformance.worker import REPEAT_EVERY
+from convref.conformance.workers.engine import available_jobs
+from convref.conformance.workers.worker import REPEAT_EVERY
 from convref.ops import GROUPS
 
 from . import FAULTS

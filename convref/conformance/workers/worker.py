@@ -15,17 +15,17 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from ..backends import PLAIN, Arm, Backend
-from ..case import Call, Case, parse
-from ..dispatch import load
-from ..errors import ConvrefError, shorten
-from ..knownbugs import Region
-from .examine import PASSED_OVER, Finding, examine
-from .generate import Axes, chunk_cases
-from .laws import examine_laws
-from .operands import operands
-from .reject import examine_rejection
-from .surroundings import surrounded
+from ...backends import PLAIN, Arm, Backend
+from ...case import Call, Case, parse
+from ...dispatch import load
+from ...errors import ConvrefError, shorten
+from ...knownbugs import Region
+from ..examine import PASSED_OVER, Finding, examine
+from ..generate import Axes, chunk_cases
+from ..laws import examine_laws
+from ..operands import operands
+from ..reject import examine_rejection
+from ..surroundings import surrounded
 
 RECORD = 4096  # bytes of the write-ahead file; longer than any line
 REPORT_SECONDS = 0.2

@@ -16,10 +16,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from ..backends import PLAIN, Arm
-from ..case import parse
-from ..errors import ConvrefError, invalid, missing_extra, shorten
-from .examine import WITH_THREADS, Finding
+from ...backends import PLAIN, Arm
+from ...case import parse
+from ...errors import ConvrefError, invalid, missing_extra, shorten
+from ..examine import WITH_THREADS, Finding
 from .worker import BATCH, Report, Task, WriteAhead, count_key, main
 
 try:
@@ -355,7 +355,7 @@ def preload(names: Sequence[str]) -> None:
     """
     modules = [f"convref.backends.{name}" for name in names if name in FORK_SAFE]
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["convref.conformance.worker", *modules])
+    context.set_forkserver_preload(["convref.conformance.workers.worker", *modules])
 
 
 def available_jobs() -> int:

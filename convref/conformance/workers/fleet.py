@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..errors import ConvrefError, missing_extra, shorten
+from ...errors import ConvrefError, missing_extra, shorten
 from .engine import POLL_SECONDS, Engine, Limits
 from .worker import Report, Task
 
