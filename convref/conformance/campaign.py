@@ -175,7 +175,7 @@ def _draw(
 
     tasks = _tasks(settings, engine, tally)
     if settings.ray:
-        from . import fleet
+        from .workers import fleet
 
         fleet.run(engine, tasks, receive, stop, settings.gpus)
         return ready

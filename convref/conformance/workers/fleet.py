@@ -7,7 +7,7 @@ had begun runs again on another; results are counted once, when a task is comple
 import atexit
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -46,7 +46,7 @@ def connect(address: str) -> None:
 
 def each(
     function: Callable[[Work], Result], work: Iterator[Work], gpus: float = 0.0
-) -> Iterator[tuple[Work, Result] | None]:
+) -> Generator[tuple[Work, Result] | None]:
     """Yield each piece of work with its result as they end, and None where a moment brings none.
 
     Parameters
@@ -107,7 +107,7 @@ def run(
     function = partial(_reports, engine.name, engine.limits)
     with contextlib.closing(each(function, tasks, gpus)) as found:
         for one in found:
-            task, reports = one or (None, ())
+            task, reports = one or (Task(), [])
             for report in reports:
                 receive(task, report)
             if stop():
