@@ -36,6 +36,8 @@ class Placed(TorchFunctionMode):
             return torch.device("cuda", 0) if found.type == "cpu" else found
         if function in _IDENTITIES:
             return args[0]
+        if function is torch.device:  # used in another call
+            return function(*args, **(kwargs or {}))
         given = {name: _moved(value) for name, value in (kwargs or {}).items()}
         given.pop("pin_memory", None)
         return function(*map(_moved, args), **given)

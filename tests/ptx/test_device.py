@@ -102,6 +102,21 @@ def test_a_slice_ends_where_it_ends_not_where_its_storage_does():
         add[(4,)](storage[:200], numbers(200), torch.empty(200), 200, 1, BLOCK)
 
 
+def test_storage_behind_views_may_be_accessed():
+    views = [numbers(201)[:200] for _ in range(3)]
+    with device("sm_90", bounds="storage"):
+        add[(4,)](*views, 200, 1, BLOCK)
+        with pytest.raises(Fault, match="past the last of 804 bytes of x"):
+            add[(4,)](*views, 200, 2, BLOCK)
+    with pytest.raises(ValueError, match="bounds is 'all', needs"), device(bounds="all"):
+        pass
+
+
+def test_benchmarks_time_nothing():
+    with device("sm_90"):
+        assert triton.testing.do_bench(lambda: 1 / 0, quantiles=[0.5, 0.2]) == [0.0, 0.0]
+
+
 def test_view_that_is_no_tensor_is_bounded_by_its_base():
     class Shifted:
         def __init__(self, base):
@@ -171,6 +186,10 @@ def test_programs_for_cuda_stay_on_the_cpu():
     with device("sm_90"):
         x = torch.ones(200, device="cuda")
         assert x.is_cuda
+        assert x.device == torch.device("cuda", 0)
+        assert torch.empty(2, device=x.device).device == x.device
+        with torch.device("cuda"):
+            assert torch.zeros(2).device == x.to(torch.device("cuda:0")).device
         assert torch.cuda.get_device_capability() == (9, 0)
         out = torch.empty_like(x.cuda())
         add[(4,)](x, x.to("cuda"), out, 200, 0, BLOCK)
