@@ -77,9 +77,13 @@ class Solution:
             raise invalid("grade", f"{shorten(self.main, 60)!r} is none of the solution's files")
         if not self.main.endswith(".py"):
             raise UnsupportedError(f"grade: {self.main} is not Python, which is not supported")
-        is_cuda = any(_CUDA.search(data) for data in self.files.values())
-        if is_cuda and shutil.which("nvcc") is None:
-            raise UnsupportedError("grade: the solution is CUDA C++, which needs nvcc: not found")
+        if any(_CUDA.search(data) for data in self.files.values()):
+            import torch
+
+            needs = {"nvcc": shutil.which("nvcc"), "a CUDA device": torch.cuda.is_available()}
+            for what in (what for what, found in needs.items() if not found):
+                why = f"is CUDA C++, which needs {what}: not found"
+                raise UnsupportedError(f"grade: the solution {why}")
 
     @property
     def uses_triton(self) -> bool:

@@ -308,9 +308,11 @@ def test_bad_problems_are_refused(tmp_path, monkeypatch):
         grade("flashinfer-bench", *paths, backward=True)
     problem, solution = gpu_mode(tmp_path, "x")
     solution.write_text("load_inline(cuda_sources=[])", "utf-8")
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(UnsupportedError, match="needs nvcc: not found"):
-        grade("gpumode", problem, solution)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for found, missing in ((None, "nvcc"), ("/usr/bin/nvcc", "a CUDA device")):
+        monkeypatch.setattr("shutil.which", lambda name, found=found: found)
+        with pytest.raises(UnsupportedError, match=f"needs {missing}: not found"):
+            grade("gpumode", problem, solution)
 
 
 def invoke(*words):
