@@ -42,6 +42,16 @@ def pytest_ignore_collect(collection_path):
     return True if script else None
 
 
+def pytest_collection_modifyitems(items):
+    """Skip long campaigns, which have the mark `nightly`, unless that is the profile."""
+    if os.environ.get("HYPOTHESIS_PROFILE") == "nightly":
+        return
+    for item in items:
+        if mark := item.get_closest_marker("nightly"):
+            why = mark.kwargs.get("reason", "long")
+            item.add_marker(pytest.mark.skip(reason=f"{why}: HYPOTHESIS_PROFILE=nightly"))
+
+
 def pytest_collection_finish():
     """What was imported and collected stays: each full collection would visit all of it again."""
     gc.enable()

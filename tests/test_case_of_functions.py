@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -428,10 +427,7 @@ def refused_or_computed(function: Callable[..., Any], given: dict[str, Any]) -> 
                 function(**{**given, parameter: value})
 
 
-NIGHTLY = pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-    reason="made from the definition of rank 2: HYPOTHESIS_PROFILE=nightly",
-)
+NIGHTLY = pytest.mark.nightly(reason="made from the definition of rank 2")
 OF_OTHER_RANKS = [pytest.param(n, marks=NIGHTLY) for n in FUNCTIONS if rank_of(n) != 2]
 
 

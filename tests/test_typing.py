@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -13,12 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-LONG = [
-    pytest.mark.nightly,  # mypy reads the sources of torch
-    pytest.mark.skipif(
-        os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="half a minute, nightly profile"
-    ),
-]
+LONG = pytest.mark.nightly(reason="half a minute: mypy reads the sources of torch")
 
 
 OPTIONS = {

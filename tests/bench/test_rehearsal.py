@@ -18,11 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOOD = f"import pytest\n\n@{steps.MARK}\ndef test_it():\n    pass\n"
 
 pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.skipif(
-        os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-        reason="eighteen processes, some minutes: HYPOTHESIS_PROFILE=nightly",
-    ),
+    pytest.mark.nightly(reason="eighteen processes, some minutes"),
 ]
 
 

@@ -1,6 +1,5 @@
 """What the court draws: pairs and triples of classes, sizes beyond a kernel's tiles, its time."""
 
-import os
 from collections import Counter
 from functools import cache
 from math import prod
@@ -98,10 +97,7 @@ def test_pairs_and_triples_do_not_become_fewer(op):
     assert found.sets[2][0] >= triples, str(found)
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="ten seconds per op, nightly profile"
-)
+@pytest.mark.nightly(reason="ten seconds per op")
 @pytest.mark.parametrize("op", OPS)
 def test_a_minute_of_draws_has_every_class(op):
     found = drawn(op, 20_000)

@@ -33,10 +33,7 @@ CORRECT = {
 }
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="hours in all, nightly profile"
-)
+@pytest.mark.nightly(reason="hours in all")
 @pytest.mark.parametrize("name", CORRECT)
 def test_no_false_alarm(name):
     backend = name.partition(",")[0]

@@ -53,10 +53,7 @@ def test_history_and_threads_show_in_the_first_chunk(name):
     assert campaign.is_minimal(shrunk, CLASSES[name]), shrunk
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="minutes in all, nightly profile"
-)
+@pytest.mark.nightly(reason="minutes in all")
 def test_98_of_100_are_found_in_as_many_examples_as_a_minute_has():
     names = list(campaign.FAULTS)
     with ProcessPoolExecutor(available_jobs()) as pool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from itertools import islice
 
@@ -195,10 +194,7 @@ def test_reshaped_keeps_the_sizes(transposed):
         assert new != old
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="15 minutes in all, nightly profile"
-)
+@pytest.mark.nightly(reason="15 minutes in all")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_campaign_catches_it_within_a_minute(name):
     fault = FAULTS[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 
 import pytest
@@ -61,10 +60,7 @@ def test_most_bugs_are_new():
     assert all(bool(bug["link"]) != bool(bug.get("searched")) for bug in causes)
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="a process a bug, nightly profile"
-)
+@pytest.mark.nightly(reason="a process a bug")
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug["id"])
 def test_a_program_shows_its_bug(bug):
     state = bugs.state(bug)

@@ -1,6 +1,5 @@
 """Seeded faults: each fails on lines that the unchanged kernels pass."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -190,10 +189,7 @@ sys.exit(any(each.verdict != "pass" for each in found))
 """
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="ten seconds each, nightly profile"
-)
+@pytest.mark.nightly(reason="ten seconds each")
 @pytest.mark.parametrize(
     ("file", "right", "wrong"), FAULTS, ids=[fault[1][:30] for fault in FAULTS]
 )

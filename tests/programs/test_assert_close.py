@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -61,7 +60,7 @@ def test_each_operation_of_pytorch_is_within_its_bound(dtype, kind):
             assert all(v.undecided == 0 for v in report.verdicts.values()), f"{name}\n{report}"
 
 
-@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="nightly")
+@pytest.mark.nightly
 def test_each_operation_of_pytorch_is_within_its_bound_on_many_data():
     """Counts: 38 programs, 4 dtypes, 2 kinds, 60 seeds."""
     for seed in range(60):

@@ -164,7 +164,7 @@ def test_bad_input_is_refused(tmp_path, problem):
         load("kernelbench", problem)
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="nightly")
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -1,7 +1,6 @@
 """Launches of PTX that no compiler of ours made, from Python and from JSON."""
 
 import json
-import os
 import shutil
 import subprocess
 
@@ -56,10 +55,8 @@ extern "C" __global__ void product(const float* a, const float* b, float* c, int
 """
 
 
-@pytest.mark.skipif(
-    not shutil.which("nvcc") or os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-    reason="runs nvcc: HYPOTHESIS_PROFILE=nightly",
-)
+@pytest.mark.nightly(reason="a compilation each")
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 @pytest.mark.parametrize("dropped", [None, 0, 1, 2])
 def test_cuda_as_nvcc_compiles_it(dropped, tmp_path):
     """Sums and products are right; without any one of the barriers they race."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from math import prod
 
@@ -26,10 +25,7 @@ from convref_triton.run import interpreted
 
 def nightly(value):
     """Return a parameter of a test that only the nightly profile runs."""
-    skip = pytest.mark.skipif(
-        os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="nightly profile"
-    )
-    return pytest.param(value, marks=(pytest.mark.nightly, skip))
+    return pytest.param(value, marks=pytest.mark.nightly)
 
 
 def facts(call, arrays):

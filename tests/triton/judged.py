@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -23,10 +22,7 @@ from convref_triton.compile.specialize import specialize
 from convref_triton.plan.choose import offered, plan
 
 NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
-IS_A_SWEEP = pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-    reason="hundreds of compilations: HYPOTHESIS_PROFILE=nightly",
-)
+IS_A_SWEEP = pytest.mark.nightly(reason="hundreds of compilations")
 
 
 def verdict(case, **options):

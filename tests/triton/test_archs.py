@@ -1,7 +1,5 @@
 """The rows of the table on architectures with less room."""
 
-import os
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +18,7 @@ from convref_triton.plan import archs
 from convref_triton.plan.choose import refusal
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942")
-AGAIN = pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-    reason="sm_89 has the room and the instructions of sm_86: HYPOTHESIS_PROFILE=nightly",
-)
+AGAIN = pytest.mark.nightly(reason="sm_89 has the room and the instructions of sm_86")
 TABLES = [  # (numbers, table) of every kernel whose operands are pipelined
     (numbers, module.TILES)
     for module in (gather, split, dual, flat, tma, wgrad)

@@ -1,7 +1,5 @@
 """Depthwise and other small groups: row loops, direct sums, filter cotangents."""
 
-import os
-
 import pytest
 from forced import regrouped, verdict, verdict_if_admitted
 from hypothesis import assume, given, settings
@@ -82,11 +80,7 @@ def test_lines_are_right(line, kernel):
     assert told
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-    reason="70,000 programs and more, some minutes: HYPOTHESIS_PROFILE=nightly",
-)
+@pytest.mark.nightly(reason="70,000 programs and more, some minutes")
 @pytest.mark.parametrize(("line", "kernel"), MANY.items())
 def test_groups_may_be_more_than_an_axis_of_the_grid_holds(line, kernel):
     test_lines_are_right(line, kernel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import replace
 
 import pytest
@@ -69,12 +68,8 @@ def test_the_choices_of_the_table(size):
     hold(compiled_here(classes.specimens(classes.examples((size,), ("bf16",)), every=False)))
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="some 2,700 compilations an architecture")
 @COMPILER
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly",
-    reason="some 2,700 compilations an architecture: HYPOTHESIS_PROFILE=nightly",
-)
 @pytest.mark.parametrize("arch", aot.ARCHS)
 def test_every_configuration(arch):
     hold(classes.everything(arch), arch)

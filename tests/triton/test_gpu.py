@@ -366,10 +366,7 @@ def test_a_call_on_a_device_that_is_not_current():
     assert torch.equal(found.cpu(), backend.run(call, x.to("cuda:0"), w.to("cuda:0"))[0].cpu())
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="measured under the nightly profile"
-)
+@pytest.mark.nightly(reason="measured under the nightly profile")
 def test_a_call_seen_before_costs_the_host_less_than_tritons_own_launch(tmp_path, library):
     """In a process of its own, whose libcuda is the stub."""
     import host_cost

@@ -159,7 +159,6 @@ def test_elements_move_16_bytes_at_a_time(line, memory):
     held(f"{line}:dt=bf16" + (f":mem={memory}" if memory else ""), "sm_90", every=False)
 
 
-@pytest.mark.nightly
 @IS_A_SWEEP
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("keys", ["dt=bf16:mem=nhwc", "dt=f16", "dt=f32:mem=nhwc", "dt=f32"])

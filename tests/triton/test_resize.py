@@ -132,7 +132,6 @@ def test_channels_move_16_bytes_at_a_time(line):
     held(f"{line}:dt=bf16:mem=nhwc", "sm_90", every=False)
 
 
-@pytest.mark.nightly
 @IS_A_SWEEP
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("keys", ["dt=bf16:mem=nhwc", "dt=f16", "dt=f32:mem=nhwc", "dt=f32"])

@@ -115,7 +115,6 @@ def test_elements_move_16_bytes_at_a_time():
         held(f"{line}:dt=bf16", "sm_90", every=False)
 
 
-@pytest.mark.nightly
 @IS_A_SWEEP
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
 def test_no_configuration_spills(arch):

@@ -1,6 +1,5 @@
 """Kernels of a backend that compiled programs call without Python (`jax.ffi`), here Mojo's."""
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -107,10 +106,7 @@ def gradients(convolution, x, w):
     return jax.jit(computed)(x, w)
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="minutes, nightly profile"
-)
+@pytest.mark.nightly(reason="minutes")
 @settings(max_examples=300, phases=[Phase.generate], deadline=None)
 @given(cases(passes=["fprop"], dtypes=["f64"], fills=["int"], empty=False))
 def test_results_and_derivatives_are_those_of_lax(case):

@@ -1,7 +1,6 @@
 """The Nabla example; graphs compile for minutes (nightly profile)."""
 
 import importlib.metadata
-import os
 import runpy
 from pathlib import Path
 
@@ -32,7 +31,6 @@ def example():
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="not nightly")
 def test_derivatives_are_right_in_both_modes(record_property):
     conv2d = example()["conv2d"]
     import nabla

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from pathlib import Path
 
@@ -13,10 +12,7 @@ pytest.importorskip("pytensor", reason="pytensor is not installed")
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
 pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.skipif(
-        os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="minutes each, nightly profile"
-    ),
+    pytest.mark.nightly(reason="minutes each"),
     pytest.mark.filterwarnings("ignore"),  # of PyMC, of samplers, of a missing BLAS
 ]
 

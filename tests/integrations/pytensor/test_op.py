@@ -192,8 +192,7 @@ def test_inferred_shapes_are_those_of_the_results(op):
     campaign(check, op)
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(not NIGHTLY, reason="numeric gradients: HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.nightly(reason="numeric gradients")
 @pytest.mark.parametrize("op", DERIVED)
 def test_gradients_equal_differences(op):
     """PyTensor's own check of the gradient of each pass; of the last, in its directions alone."""
@@ -241,7 +240,6 @@ def nearly_equal(found, exact):
     assert np.abs(found - exact).max(initial=0) <= 2.0**-40 * np.abs(exact).max(initial=1)
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(not SOURCE, reason="PYTENSOR_SOURCE, a clone of PyTensor, is not set")
 @pytest.mark.filterwarnings("ignore:Importing 'ifelse':DeprecationWarning")  # by their files
 @pytest.mark.parametrize("linker", ["jax", "numba", "pytorch"])

@@ -12,7 +12,6 @@ import copy
 import importlib
 import io
 import json
-import os
 import re
 import sys
 import tempfile
@@ -432,10 +431,7 @@ def test_page_has_every_model():
     assert "FAILS" not in text
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="a minute each, nightly profile"
-)
+@pytest.mark.nightly(reason="a minute each")
 @pytest.mark.parametrize("name", MODELS)
 def test_model_works_after_convert(name):
     package, pinned = PACKAGES[name.split()[0]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import threading
 from pathlib import Path
@@ -21,12 +20,7 @@ GPU = (
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device"),
 )
-NIGHTLY = (
-    pytest.mark.nightly,
-    pytest.mark.skipif(
-        os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="half a minute, nightly profile"
-    ),
-)
+NIGHTLY = pytest.mark.nightly(reason="half a minute")
 CUDA = pytest.param("cuda", marks=GPU)
 DEVICES = ["cpu", CUDA]
 on_a_gpu = pytest.mark.parametrize("device", [CUDA])

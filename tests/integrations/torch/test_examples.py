@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections import Counter
 from copy import deepcopy
@@ -99,10 +98,7 @@ def test_every_layer_matches_torch_within_the_bound(example, tmp_path, name, siz
     assert (tmp_path / "layers.svg").stat().st_size > 0
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="a minute in all, nightly profile"
-)
+@pytest.mark.nightly(reason="a minute in all")
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_layer_of_larger_images_matches_torch(example, name, backend):

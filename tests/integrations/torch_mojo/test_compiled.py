@@ -1,6 +1,5 @@
 """Gradients in graphs of torch-mojo-backend. Compiling takes minutes: nightly profile."""
 
-import os
 from functools import cache
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -129,7 +128,6 @@ def smooth(image, scale, shift, filters):
 
 @pytest.mark.nightly
 @needs_package
-@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="not nightly")
 def test_a_network_with_strides_groups_and_dilation_has_right_gradients(installed):
     import torch
     from torch_mojo_backend import mojo_backend
