@@ -15,7 +15,7 @@ Json = Annotated[Path | None, typer.Option("--json", help="Write the result as J
 
 
 def grade(
-    format: Annotated[str, typer.Argument(help="Of the benchmark; docs/grading.md lists them.")],
+    format: Annotated[str, typer.Argument(help="Format of the benchmark (docs/grading.md).")],
     problem: Annotated[Path | None, typer.Argument(help="The problem's file.")] = None,
     solutions: Solutions = None,
     certify: Annotated[

@@ -27,7 +27,7 @@ class Certificate:
     refused : str
         Why the reference cannot be judged; empty if it can.
     vacuous : bool
-        Whether zeros pass on all data, or every result is the same.
+        Whether zeros pass on all data.
     mutations : tuple of str
         Mutations of the reference that change a result on some data.
     own, loose, judge : tuple of str

@@ -82,19 +82,18 @@ class Definition:
         try:
             main, _, entry = facts["spec"]["entry_point"].partition("::")
             writes = facts["spec"].get("destination_passing_style", True)
-            files = {source["path"]: source["content"].encode() for source in facts["sources"]}
-        except (LookupError, TypeError, AttributeError) as error:
+            files = {str(s["path"]): s["content"].encode() for s in facts["sources"]}
+        except (LookupError, TypeError, AttributeError, UnicodeError) as error:
             what = f"{path} needs spec.entry_point, and sources with path and content"
             raise invalid("grade", what) from error
         return Solution(files, main, entry, {} if writes else {"outputs": []})
 
     def _arguments(self, number: int, axes: dict[str, int]) -> list[Any]:
         given = self._workloads[number]["inputs"]
-        scalars = {name: g["value"] for name, g in given.items() if g["type"] == "scalar"}
-        made = scalars
+        made = {name: g["value"] for name, g in given.items() if g["type"] == "scalar"}
         if self._custom is not None:
             known = {name: self._size(name, axes) for name in self._axes}
-            made |= self._reference[self._custom](known | scalars, torch.device("cpu"))
+            made |= self._reference[self._custom](known | made, torch.device("cpu"))
         return [made[n] if n in made else self._input(n, given[n], axes) for n in self._inputs]
 
     def _input(self, name: str, given: dict[str, Any], axes: dict[str, int]) -> Any:

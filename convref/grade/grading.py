@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from .definitions import Definition
 from .gpumode import GpuMode
 from .huggingface import HuggingFace
 from .kernelbench import KernelBench
-from .problem import Problem, Trial
+from .problem import TEST, Problem, Trial
 from .session import EndedError, Limits, Session
 from .sizes import Sizes
 
@@ -67,6 +68,8 @@ class Grade:
         How Triton kernels ran on a CPU, "as PTX" or "in Triton's interpreter"; else empty.
     seed : int
         With it the same data are drawn again.
+    numerics : Numerics
+        The arithmetic that the solution may use.
     """
 
     format: str
@@ -76,6 +79,7 @@ class Grade:
     draws: list[Draw] = field(default_factory=list)
     isolation: tuple[str, ...] = ()
     triton: str = ""
+    numerics: Numerics = field(default_factory=Numerics, repr=False)
     trials: list[tuple[Trial, Any]] = field(default_factory=list, repr=False)
 
     @property
@@ -104,7 +108,7 @@ class Grade:
         known: dict[str, None] = {}
         caught: set[str] = set()
         for trial, data in self.trials:
-            for name, passes in passing(trial, data, caught):
+            for name, passes in passing(trial, data, self.numerics, caught):
                 known[name] = None
                 caught |= set() if passes else {name}
             if caught >= known.keys():
@@ -150,9 +154,11 @@ class Grade:
         return text if self.verdict != "pass" else f"{text}\n  {self.power}; score {self.score:.3f}"
 
 
-def passing(trial: Trial, data: Any, skip: set[str]) -> Iterator[tuple[str, bool]]:
+def passing(
+    trial: Trial, data: Any, numerics: Numerics, skip: set[str]
+) -> Iterator[tuple[str, bool]]:
     """Yield the mutations that are not in `skip`, and whether the judge passes each on the data."""
-    traced = Program(trial.reference, tuple(data), {}, Numerics()).traced
+    traced = Program(trial.reference, tuple(data), {}, numerics).traced
     trace, right = traced()
     for name, results in mutants(traced, skip):
         verdicts = (verdict(n, results[n], *pair, trace.numerics) for n, pair in right.items())
@@ -179,14 +185,14 @@ def grade(
     format : str
         Of the benchmark: a key of `FORMATS`.
     problem, solution : path
-        Their files, of a solution maybe a folder. The problem's is run in this process; the
-        solution's in one of its own.
+        Their files; a solution may be a folder. The problem is run in this process, the solution
+        in one of its own.
     arithmetic : Numerics or str
         As in `assert_close`.
     backward : bool
         Whether gradients are judged too.
     full : bool
-        Whether the sizes of the problem are used, not smaller ones.
+        Whether the sizes of the problem are used, not smaller ones; of each of its tests.
     draws : int
         How many times each kind of data is drawn.
     seed : int, optional
@@ -203,7 +209,7 @@ def grade(
     numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
     seed = secrets.randbits(31) if seed is None else seed
     answer = posed.solution(Path(solution))
-    found = Grade(format, posed.name, Path(solution).name, seed)
+    found = Grade(format, posed.name, Path(solution).name, seed, numerics=numerics)
     with Session(answer, device, limits or Limits()) as session:
         try:
             session.start()
@@ -236,9 +242,13 @@ def class_of(format: str) -> type[Problem]:
 
 
 def trials(posed: Problem, seed: int, full: bool = False) -> Iterator[tuple[Sizes, Trial]]:
-    """Yield a problem at each of its sizes, or only at its own."""
+    """Yield a problem at each of its sizes, or each of its tests at its own."""
     with _code_of(posed.name):
-        for number, sizes in enumerate([{}] if full else posed.sizes()):
+        all_ = posed.sizes()
+        if full:
+            tests = dict.fromkeys(sizes.get(TEST) for sizes in all_)
+            all_ = iter([{} if test is None else {TEST: test} for test in tests])
+        for number, sizes in enumerate(all_):
             yield sizes, posed.trial(sizes, seed + number)
 
 
@@ -303,7 +313,8 @@ def _judged(
     report = judged(Program(reference, tuple(data), {}, numerics), actual)
     found = report.verdict
     undecided = max(v.undecided for v in report.verdicts.values())
-    return Draw(sizes, kind, found.kind, found.reason, found.worst, undecided)
+    worst = min(found.worst, sys.float_info.max)  # JSON has no infinity
+    return Draw(sizes, kind, found.kind, found.reason, worst, undecided)
 
 
 def _floats(tree: Any) -> list[Any]:

@@ -59,7 +59,7 @@ class Solution:
     files : dict
         Contents by path in the folder of the solution.
     main, entry : str
-        The file to load, and the function or class in it; "" where requests name the function.
+        The file to load, and the function or class in it; "" where requests have the function.
     request : dict
         Replaces parts of the requests of the problem.
     """
@@ -77,7 +77,9 @@ class Solution:
             raise invalid("grade", f"{shorten(self.main, 60)!r} is none of the solution's files")
         if not self.main.endswith(".py"):
             raise UnsupportedError(f"grade: {self.main} is not Python, which is not supported")
-        if any(_CUDA.search(data) for data in self.files.values()):
+        if self.entry and not self.entry.isidentifier():
+            raise invalid("grade", f"{shorten(self.entry, 60)!r} is no name of a function or class")
+        if any(_CUDA.search(data) for name, data in self.files.items() if name.endswith(".py")):
             import torch
 
             needs = {"nvcc": shutil.which("nvcc"), "a CUDA device": torch.cuda.is_available()}
@@ -119,7 +121,7 @@ def in_file(path: Path, entry: str) -> Solution:
 def importing(modules: Mapping[str, ModuleType | None], *folders: Path) -> Iterator[None]:
     """Import modules from these folders first, and given ones under their names.
 
-    Names of None are imported anew. Afterwards `sys.modules` is as before.
+    Names of None are imported anew. Afterwards `sys.path` and these names are as before.
     """
     path, before = list(sys.path), {name: sys.modules.pop(name, None) for name in modules}
     sys.path[:0] = map(str, folders)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import missing_extra, shorten
+from ..errors import invalid, missing_extra, shorten
 from .isolation import PROCESSES
 from .problem import Solution
 from .wire import WireError, pack, unpack
@@ -72,10 +72,14 @@ class Session:
     def __init__(self, solution: Solution, device: str, limits: Limits) -> None:
         self.limits = limits
         self._folder = tempfile.mkdtemp(prefix="convref-grade-")
-        for name, data in solution.files.items():
-            path = Path(self._folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        try:
+            for name, data in solution.files.items():
+                path = Path(self._folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        except OSError as error:  # a file and a folder of one name, a name that is too long
+            shutil.rmtree(self._folder)
+            raise invalid("grade", f"the solution's files cannot be written: {error}") from None
         self._channel, theirs = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         command = [sys.executable, "-P", "-m", "convref.grade.serve"]

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("psutil", reason="psutil is not installed")
 
-from convref import ConvrefError, UnsupportedError  # noqa: E402
+from convref import ConvrefError, Numerics, UnsupportedError  # noqa: E402
 from convref.cli.commands import app  # noqa: E402
 from convref.grade import certify, check_implementation, grade, grading, load  # noqa: E402
-from convref.grade.problem import Solution  # noqa: E402
+from convref.grade.problem import TEST, Solution, Trial  # noqa: E402
 from convref.grade.serve import computed, loaded, triton_on_cpu  # noqa: E402
-from convref.grade.session import EndedError  # noqa: E402
+from convref.grade.session import EndedError, Limits, Session  # noqa: E402
 from convref.grade.wire import pack, unpack  # noqa: E402
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -297,10 +297,24 @@ def test_bad_problems_are_refused(tmp_path, monkeypatch):
             Solution({path: b""}, path, "run")
     with pytest.raises(ConvrefError, match="is none of the solution's files"):
         Solution({"a.py": b""}, "../b.py", "run")
-    for text in ("[" * 100_000, '{"spec": []}', '{"spec": {"entry_point": "a"}, "sources": [1]}'):
+    spec, bad = '{"spec": {"entry_point": "a.py::f"}', '"content": "\\ud800"'
+    for text in (
+        *("[" * 100_000, '{"spec": []}', '{"spec": {"entry_point": "a"}, "sources": [1]}'),
+        *(
+            f'{spec}, "sources": [{{"path": {p}}}]}}'
+            for p in (f'"a.py", {bad}', '1, "content": ""')
+        ),
+    ):
         solution.write_text(text, "utf-8")
-        with pytest.raises(ConvrefError, match=r"needs spec\.entry_point|is not JSON"):
+        with pytest.raises(ConvrefError, match=r"needs spec\.entry_point|is not JSON|is none of"):
             grade("flashinfer-bench", problem, solution)
+    for entry in ("a\0", "f()"):
+        with pytest.raises(ConvrefError, match="is no name"):
+            Solution({"a.py": b""}, "a.py", entry)
+    for name in ("a", "a" * 999):
+        files = {name: b"", "a/b.py": b""}
+        with pytest.raises(ConvrefError, match="files cannot be written"):
+            Session(Solution(files, "a/b.py", "f"), "cpu", Limits())
     monkeypatch.setattr(grading, "Session", Here)
     monkeypatch.setattr(Here, "folder", tmp_path / "run")
     paths = definition(tmp_path, "x")
@@ -313,6 +327,30 @@ def test_bad_problems_are_refused(tmp_path, monkeypatch):
         monkeypatch.setattr("shutil.which", lambda name, found=found: found)
         with pytest.raises(UnsupportedError, match=f"needs {missing}: not found"):
             grade("gpumode", problem, solution)
+
+
+def test_own_sizes_are_those_of_every_test(tmp_path):
+    for name, count in (("gpumode", 2), ("backendbench", 2), ("sol-execbench", 1)):
+        problem, _ = FORMATS[name][0](tmp_path, "x")
+        found = [sizes for sizes, _ in grading.trials(load(name, problem), 1, full=True)]
+        assert found == [{TEST: number} for number in range(count)]
+
+
+def test_mutations_are_judged_with_the_arithmetic_of_the_grade():
+    x, w = torch.full((1, 64), 0.3), torch.full((64, 1), 0.7)
+    x[0, -1] = 2.0**-12  # between the two bounds
+    trial = Trial(lambda inputs, named: inputs[0] @ inputs[1], [x, w], {})
+    for name, missed in (("rn32", 0), ("mma32", 1)):
+        found = grading.Grade("f", "p", "s", 0, numerics=Numerics(name))
+        found.trials.append((trial, ([x, w], {})))
+        assert len(found.power.missed) == missed
+
+
+def test_only_python_is_searched_for_cuda(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    Solution({"a.py": b"", "README.md": b"see softmax.cu"}, "a.py", "f")
+    with pytest.raises(UnsupportedError, match="needs nvcc"):
+        Solution({"a.py": b"load(sources=['softmax.cu'])"}, "a.py", "f")
 
 
 def invoke(*words):
