@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from ..errors import ConvrefError, UnsupportedError, invalid, shorten
 from ..judge import Numerics
-from ..judge.programs import Program, for_program, judged, mutants, verdict
-from ..judge.programs.power import Power
+from ..judge.programs import Program, for_program, judged
+from ..judge.programs.power import Power, passing
 from .backendbench import BackendBench
 from .definitions import Definition
 from .gpumode import GpuMode
@@ -108,7 +108,8 @@ class Grade:
         known: dict[str, None] = {}
         caught: set[str] = set()
         for trial, data in self.trials:
-            for name, passes in passing(trial, data, self.numerics, caught):
+            traced = Program(trial.reference, tuple(data), {}, self.numerics).traced
+            for name, passes in passing(traced, caught):
                 known[name] = None
                 caught |= set() if passes else {name}
             if caught >= known.keys():
@@ -152,17 +153,6 @@ class Grade:
         if self.triton:
             text += f"\n  Triton kernels ran {self.triton}"
         return text if self.verdict != "pass" else f"{text}\n  {self.power}; score {self.score:.3f}"
-
-
-def passing(
-    trial: Trial, data: Any, numerics: Numerics, skip: set[str]
-) -> Iterator[tuple[str, bool]]:
-    """Yield the mutations that are not in `skip`, and whether the judge passes each on the data."""
-    traced = Program(trial.reference, tuple(data), {}, numerics).traced
-    trace, right = traced()
-    for name, results in mutants(traced, skip):
-        verdicts = (verdict(n, results[n], *pair, trace.numerics) for n, pair in right.items())
-        yield name, all(found.kind != "wrong" for found in verdicts)
 
 
 def grade(

@@ -28,16 +28,21 @@ class Power(NamedTuple):
 
 def power(traced: Callable[..., Any]) -> Power:
     """Return which mutations pass; `traced` runs the reference as `Program.traced` does."""
+    found = dict(passing(traced))
+    return Power(len(found), tuple(name for name, passes in found.items() if passes))
+
+
+def passing(traced: Callable[..., Any], skip: Collection[str] = ()) -> Iterator[tuple[str, bool]]:
+    """Yield each mutation of a reference that is not in `skip`, and whether the judge passes it."""
     trace, right = traced()
-    missed, tried = [], 0
-    for name, result in mutants(traced):
-        tried += 1
-        if all(
-            verdict(each, result[each], like, pair, trace.numerics).kind != "wrong"
-            for each, (like, pair) in right.items()
-        ):
-            missed.append(name)
-    return Power(tried, tuple(missed))
+    for name, results in mutants(traced, skip):
+        yield (
+            name,
+            all(
+                verdict(each, results[each], like, pair, trace.numerics).kind != "wrong"
+                for each, (like, pair) in right.items()
+            ),
+        )
 
 
 def mutants(
