@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import ExitStatus, invalid
+from ..errors import ConvrefError, ExitStatus, UnsupportedError, invalid
 from .files import write
 
 Solutions = Annotated[list[Path] | None, typer.Argument(help="Its solutions: files or folders.")]
@@ -48,13 +48,21 @@ def grade(
     options: dict[str, Any] = {"arithmetic": arithmetic, "backward": backward, "full": full}
     options |= {"draws": draws, "seed": seed, "device": device}
     options["limits"] = grading.Limits(seconds=seconds, memory=int(memory * 2**30))
+    grading.load(format, problem)  # so that what is refused below is a solution
     found = []
     try:
         for solution in solutions:
-            found.append(grading.grade(format, problem, solution, **options))
-            print(found[-1])
+            try:
+                found.append(grading.grade(format, problem, solution, **options))
+                print(found[-1])
+            except (ConvrefError, UnsupportedError) as error:
+                if len(solutions) == 1:
+                    raise
+                print(f"refused: {solution.name}: {error}")
     except KeyboardInterrupt:
         raise typer.Exit(ExitStatus.INTERRUPTED) from None
+    if not found:
+        raise typer.Exit(ExitStatus.REFUSED)
     print(f"isolation: {'; '.join(found[0].isolation) or 'the process did not start'}")
     if html is not None:
         _written(html, page("grade.html", title=f"{format}: {problem.stem}", found=found))
@@ -62,8 +70,9 @@ def grade(
     if to is not None:
         facts = [each.facts() for each in found]
         _written(to, json.dumps(facts if len(facts) > 1 else facts[0], indent=1))
-    passed = all(each.verdict == "pass" for each in found)
-    raise typer.Exit(ExitStatus.DONE if passed else ExitStatus.FAILED)
+    if any(each.verdict != "pass" for each in found):
+        raise typer.Exit(ExitStatus.FAILED)
+    raise typer.Exit(ExitStatus.DONE if len(found) == len(solutions) else ExitStatus.REFUSED)
 
 
 def _certify(format: str, folder: Path, html: Path | None, to: Path | None) -> None:

@@ -381,6 +381,12 @@ def test_the_command_ends_with_the_status_of_the_worst_solution(tmp_path, monkey
     for path, kind in zip(answers, kinds):
         assert f'<h2>{path.name}: <span class="{kind}">{kind}' in text
 
+    bad = written(tmp_path, "bad.py", "load(sources=['a.cu'])")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    for answer, code in ((answers[0], 3), (answers[1], 1), (bad, 3)):
+        found, output, _ = invoke("gpumode", problem, bad, answer, "--json", data)
+        assert (found, "refused: bad.py: grade: the solution is CUDA C++" in output) == (code, True)
+
     def interrupted(*_):
         raise KeyboardInterrupt
 
