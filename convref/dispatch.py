@@ -281,6 +281,8 @@ def explain(
 ) -> str:
     """Return, as text, each candidate for `call`, the verdict on it and the reason.
 
+    The parameters are those of `plan`.
+
     Examples
     --------
     >>> from convref.case import parse

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from ..errors import invalid
 from ..judge import Numerics
 from ..judge.programs import Program, judged
-from .problem import TEST, Solution, Trial, importing, in_file
+from .problem import TEST, Solution, Trial, importing, in_file, wrong_form
 from .sizes import Sizes
 
 _SET = re.compile(r"-\s*\{([^}]*)\}")
@@ -93,6 +93,8 @@ def check_implementation(
     >>> check(torch.ones(1, 9), torch.tensor([8.0]))[1]
     'output[0] is 8.0, needs exactly 9.0; error 1, bound 0 (1 of 1 elements)'
     """
+    if reason := wrong_form(output):
+        return False, reason
     numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
     program = Program(lambda given: reference(_copied(given)), (data,), {}, numerics)
     report = judged(program, output)

@@ -23,7 +23,7 @@ from .definitions import Definition
 from .gpumode import GpuMode
 from .huggingface import HuggingFace
 from .kernelbench import KernelBench
-from .problem import TEST, Problem, Trial
+from .problem import TEST, Problem, Trial, wrong_form
 from .session import EndedError, Limits, Session
 from .sizes import Sizes
 
@@ -297,9 +297,8 @@ def _is_finite(trial: Trial, data: Any) -> bool:
 def _judged(
     reference: Any, data: Any, actual: Any, numerics: Numerics, sizes: Sizes, kind: str
 ) -> Draw:
-    for leaf in tree_leaves(actual):
-        if leaf is not None and not isinstance(leaf, torch.Tensor):
-            return Draw(sizes, kind, "wrong", f"it returns a {type(leaf).__name__}, needs a tensor")
+    if reason := wrong_form(actual):
+        return Draw(sizes, kind, "wrong", reason)
     report = judged(Program(reference, tuple(data), {}, numerics), actual)
     found = report.verdict
     undecided = max(v.undecided for v in report.verdicts.values())

@@ -12,6 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+import torch
+from torch.utils._pytree import tree_leaves
+
 from ..errors import UnsupportedError, invalid, shorten
 from .sizes import Sizes
 
@@ -80,8 +83,6 @@ class Solution:
         if self.entry and not self.entry.isidentifier():
             raise invalid("grade", f"{shorten(self.entry, 60)!r} is no name of a function or class")
         if any(_CUDA.search(data) for name, data in self.files.items() if name.endswith(".py")):
-            import torch
-
             needs = {"nvcc": shutil.which("nvcc"), "a CUDA device": torch.cuda.is_available()}
             for what in (what for what, found in needs.items() if not found):
                 why = f"is CUDA C++, which needs {what}: not found"
@@ -115,6 +116,12 @@ def in_file(path: Path, entry: str) -> Solution:
     if not path.is_file():
         raise invalid("grade", f"{path} is no file")
     return Solution({"solution.py": path.read_bytes()}, "solution.py", entry)
+
+
+def wrong_form(result: Any) -> str:
+    """Return why a result is not a tree of tensors; empty if it is one."""
+    leaves = (t for t in tree_leaves(result) if not isinstance(t, (torch.Tensor, type(None))))
+    return next((f"it returns a {type(leaf).__name__}, needs a tensor" for leaf in leaves), "")
 
 
 @contextlib.contextmanager

@@ -271,6 +271,8 @@ def test_the_judge_is_a_check_of_gpu_mode():
     assert not is_right
     assert "needs" in reason
     assert check_implementation(lambda data: data.zero_(), x, x * 0)[0]
+    form = check_implementation(lambda data: data.sum(1), x, [1.0])
+    assert form == (False, "it returns a float, needs a tensor")
 
 
 def test_bad_problems_are_refused(tmp_path, monkeypatch):
