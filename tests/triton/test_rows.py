@@ -1,6 +1,7 @@
 """Layer norm, RMS norm and softmax: every tile, layouts, long rows, what is compiled."""
 
 from itertools import product
+from operator import le
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile.specialize import specialize
+from convref_triton.interpreter import MOST_PROGRAMS
 from convref_triton.norm import backward, rows
 from convref_triton.plan.choose import plan
 from convref_triton.plan.launch import Copy
@@ -75,6 +77,21 @@ def test_a_block_without_numbers_does_not_affect_the_others():
 def test_a_program_sums_several_blocks_of_rows(monkeypatch):
     monkeypatch.setattr(rows, "SMS", 1)
     assert with_each_tile("layer_norm.backward:n300c40_i1:mask=010:fill=normal")
+
+
+def test_long_rows_fit_the_grid():
+    call = parse("layer_norm.backward:n2c64_i256x257:mask=011").call
+    for step in plan(call, layouts(call)).steps:
+        assert all(map(le, step.grid, MOST_PROGRAMS)), step.grid
+
+
+def test_rms_norm_takes_no_sum_of_cotangents():
+    """A sum that overflows does not make dx NaN: without a mean there is no such term."""
+    call = parse("rms_norm.backward:n1c6_i1:weight=0:mask=10").call
+    x, dy = np.resize(np.float32([1, -1]), (1, 6, 1)), np.full((1, 6, 1), 2e38, "f4")
+    for choice in backend.configurations(call):
+        dx, *_ = backend.run(call, dy, x, None, np.ones(1, "f4"), configuration=choice)
+        assert np.array_equal(dx, dy)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ A program has BM rows and reads BN columns at a time, once for each sum: those o
 the cache the next time. Every sum has a fixed order.
 """
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -27,16 +28,16 @@ from ..plan.task import Task
 from ..plan.tile import Tile
 from . import backward, statistics, sweep
 
-RUNTIME = ["R", "C", "x_r", "dy_r"]
+RUNTIME = ["R", "C"]
 SIZES = (4096, 1024)  # elements of a block
 WIDEST = 2048  # columns of a block
 
 
 @triton.jit
-def block(R, C, x_r, VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def block(R, C, VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     """Return (rows, which exist, columns of a block, columns, offset of each row)."""
-    r = tl.program_id(0) * BM + tl.arange(0, BM)
-    return r, (r < R)[:, None], tl.arange(0, BN), C * VEC, r.to(tl.int64)[:, None] * x_r * VEC
+    r, C = tl.program_id(0) * BM + tl.arange(0, BM), C * VEC
+    return r, (r < R)[:, None], tl.arange(0, BN), C, r.to(tl.int64)[:, None] * C
 
 
 @triton.jit
@@ -47,11 +48,11 @@ def read(tensor, rows, known, c, C, other):
 
 @triton.jit(do_not_specialize=[*RUNTIME, "eps"])
 def row_norm_kernel(
-    x, w, b, y, mean, rstd, R, C, x_r, eps,
+    x, w, b, y, mean, rstd, R, C, eps,
     VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Write y, mean (none of RMS norm) and rstd of BM rows."""
-    r, known, columns, C, rows = block(R, C, x_r, VEC, BM, BN)
+    r, known, columns, C, rows = block(R, C, VEC, BM, BN)
     m, square = tl.zeros((BM,), tl.float32), tl.zeros((BM,), tl.float32)
     if mean is not None:
         for first in range(0, C, BN):
@@ -65,7 +66,6 @@ def row_norm_kernel(
     one = tl.full((BM,), 1.0, tl.float32)
     scale = tl.div_rn(one, tl.sqrt_rn(square / C + eps))
     tl.store(rstd + r, scale, r < R)
-    to = r.to(tl.int64)[:, None] * C
     for first in range(0, C, BN):
         c = first + columns
         value, on = read(x, rows, known, c, C, 0.0)
@@ -74,18 +74,18 @@ def row_norm_kernel(
             z *= tl.load(w + c, c < C, other=0.0).to(tl.float32)[None, :]
         if b is not None:
             z += tl.load(b + c, c < C, other=0.0).to(tl.float32)[None, :]
-        tl.store(y + to + c[None, :], z.to(y.dtype.element_ty), on)
+        tl.store(y + rows + c[None, :], z.to(y.dtype.element_ty), on)
 
 
 @triton.jit
-def normed(x, mean, rstd, w, dy, rows, dy_rows, r, known, c, C, R):
+def normed(x, mean, rstd, w, dy, rows, r, known, c, C, R):
     """Return (z, dy w, where they exist) of a block."""
     m = 0.0
     if mean is not None:
         m = tl.load(mean + r, r < R, other=0.0).to(tl.float32)[:, None]
     scale = tl.load(rstd + r, r < R, other=0.0).to(tl.float32)[:, None]
     value, on = read(x, rows, known, c, C, 0.0)
-    g, _ = read(dy, dy_rows, known, c, C, 0.0)
+    g, _ = read(dy, rows, known, c, C, 0.0)
     if w is not None:
         g *= tl.load(w + c, c < C, other=0.0).to(tl.float32)[None, :]
     return (value - m) * scale, g, on
@@ -93,47 +93,42 @@ def normed(x, mean, rstd, w, dy, rows, dy_rows, r, known, c, C, R):
 
 @triton.jit(do_not_specialize=RUNTIME)
 def row_norm_dgrad_kernel(
-    dy, x, w, mean, rstd, dx, R, C, x_r, dy_r,
+    dy, x, w, mean, rstd, dx, R, C,
     VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Write dx of BM rows."""
-    r, known, columns, C, rows = block(R, C, x_r, VEC, BM, BN)
-    dy_rows = r.to(tl.int64)[:, None] * dy_r * VEC
+    r, known, columns, C, rows = block(R, C, VEC, BM, BN)
     level, along = tl.zeros((BM,), tl.float32), tl.zeros((BM,), tl.float32)
     for first in range(0, C, BN):
-        z, g, _ = normed(x, mean, rstd, w, dy, rows, dy_rows, r, known, first + columns, C, R)
-        level += tl.sum(g, 1)
+        z, g, _ = normed(x, mean, rstd, w, dy, rows, r, known, first + columns, C, R)
         along += tl.sum(g * z, 1)
-    if mean is None:
-        level *= 0.0
+        if mean is not None:
+            level += tl.sum(g, 1)
     level, along = level / C, along / C
     scale = tl.load(rstd + r, r < R, other=0.0).to(tl.float32)[:, None]
-    to = r.to(tl.int64)[:, None] * C
     for first in range(0, C, BN):
         c = first + columns
-        z, g, on = normed(x, mean, rstd, w, dy, rows, dy_rows, r, known, c, C, R)
+        z, g, on = normed(x, mean, rstd, w, dy, rows, r, known, c, C, R)
         out = (g - level[:, None] - z * along[:, None]) * scale
-        tl.store(dx + to + c[None, :], out.to(dx.dtype.element_ty), on)
+        tl.store(dx + rows + c[None, :], out.to(dx.dtype.element_ty), on)
 
 
 @triton.jit(do_not_specialize=[*RUNTIME, "steps"])
 def row_norm_wgrad_kernel(
-    dy, x, mean, rstd, parts, R, C, x_r, dy_r, steps,
+    dy, x, mean, rstd, parts, R, C, steps,
     VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Store the sums of dy z and of dy of BN columns over a split: parts (splits, 2, C)."""
-    c, C = tl.program_id(1) * BN + tl.arange(0, BN), C * VEC
+    c, C = tl.program_id(0) * BN + tl.arange(0, BN), C * VEC
+    split = tl.program_id(1)
     with_z, plain = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
     for step in range(0, steps):
-        r = (tl.program_id(0) * steps + step) * BM + tl.arange(0, BM)
-        far = r.to(tl.int64)[:, None]
-        z, g, _ = normed(
-            x, mean, rstd, None, dy, far * (x_r * VEC), far * (dy_r * VEC), r, (r < R)[:, None],
-            c, C, R,
-        )  # fmt: skip
+        r = (split * steps + step) * BM + tl.arange(0, BM)
+        rows = r.to(tl.int64)[:, None] * C
+        z, g, _ = normed(x, mean, rstd, None, dy, rows, r, (r < R)[:, None], c, C, R)
         plain += g
         with_z += g * z
-    to = parts + (tl.program_id(0) * 2) * C + c
+    to = parts + split * 2 * C + c
     tl.store(to, tl.sum(with_z, 0), c < C)
     tl.store(to + C, tl.sum(plain, 0), c < C)
 
@@ -154,42 +149,39 @@ def exponents(x, rows, known, columns, C, BM: tl.constexpr, BN: tl.constexpr):
 
 @triton.jit(do_not_specialize=RUNTIME)
 def row_softmax_kernel(
-    x, y, R, C, x_r, LOG: tl.constexpr, VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+    x, y, R, C, LOG: tl.constexpr, VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
 ):
-    r, known, columns, C, rows = block(R, C, x_r, VEC, BM, BN)
+    _r, known, columns, C, rows = block(R, C, VEC, BM, BN)
     top, total = exponents(x, rows, known, columns, C, BM, BN)
-    to = r.to(tl.int64)[:, None] * C
     for first in range(0, C, BN):
         value, on = read(x, rows, known, first + columns, C, 0.0)
         off = value - top[:, None]
         out = off - tl.log(total)[:, None] if LOG else tl.exp(off) / total[:, None]
-        tl.store(y + to + (first + columns)[None, :], out.to(y.dtype.element_ty), on)
+        tl.store(y + rows + (first + columns)[None, :], out.to(y.dtype.element_ty), on)
 
 
 @triton.jit(do_not_specialize=RUNTIME)
 def row_softmax_dgrad_kernel(
-    dy, x, dx, R, C, x_r, dy_r,
+    dy, x, dx, R, C,
     LOG: tl.constexpr, VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    r, known, columns, C, rows = block(R, C, x_r, VEC, BM, BN)
-    dy_rows = r.to(tl.int64)[:, None] * dy_r * VEC
+    _r, known, columns, C, rows = block(R, C, VEC, BM, BN)
     top, total = exponents(x, rows, known, columns, C, BM, BN)
     # One use of each: Triton 3.6 aborts where the maximum or the sum of a loop has two.
     top, scale = top[:, None], (1.0 / total)[:, None]
     summed = tl.zeros((BM,), tl.float32)
     for first in range(0, C, BN):
-        g, on = read(dy, dy_rows, known, first + columns, C, 0.0)
+        g, on = read(dy, rows, known, first + columns, C, 0.0)
         if not LOG:
             value, _ = read(x, rows, known, first + columns, C, 0.0)
             g *= tl.exp(value - top) * scale
         summed += tl.sum(tl.where(on, g, 0.0), 1)
-    to = r.to(tl.int64)[:, None] * C
     for first in range(0, C, BN):
-        g, on = read(dy, dy_rows, known, first + columns, C, 0.0)
+        g, on = read(dy, rows, known, first + columns, C, 0.0)
         value, _ = read(x, rows, known, first + columns, C, 0.0)
         y = tl.exp(value - top) * scale
         out = g - y * summed[:, None] if LOG else y * (g - summed[:, None])
-        tl.store(dx + to + (first + columns)[None, :], out.to(dx.dtype.element_ty), on)
+        tl.store(dx + rows + (first + columns)[None, :], out.to(dx.dtype.element_ty), on)
 
 
 def rows_refusal(task: Task) -> str | None:
@@ -231,9 +223,8 @@ def launch(
 ) -> Launch:
     rows, columns = shape_of(task)
     vec = vector(task.dtype, columns)
-    step = columns // vec
-    numbers = {"R": rows, "C": step, "x_r": step, "dy_r": step}
-    numbers["eps"] = getattr(task.builder.call.problem, "eps", 0.0)
+    eps = getattr(task.builder.call.problem, "eps", 0.0)
+    numbers = {"R": rows, "C": columns // vec, "eps": eps}
     names = set(kernel.arg_names)
     given, absent = slots({name: t for name, t in tensors.items() if name in names})
     constants = {"LOG": task.kind == "log_softmax", "VEC": vec, "BM": tile.bm, "BN": tile.bn}
@@ -285,7 +276,8 @@ def _add_wgrad(
     if splits:
         operands = tensors | {"parts": statistics.PARTS}
         one = launch(task, row_norm_wgrad_kernel, operands, tile, steps=steps)
-        builder.steps.append(Launch(one.kernel, (splits, across, 1), one.arguments, one.constants))
+        # Columns along x: along y there are at most 65,535 programs.
+        builder.steps.append(replace(one, grid=(across, splits, 1)))
     builder.steps.append(backward.wgrad_launch(builder, columns, made, splits))
 
 
