@@ -242,7 +242,7 @@ class Device:
         return divmod(self.arch, 10)
 
     def get_active_torch_device(self) -> torch.device:
-        return torch.empty(0).device  # "cuda" if the program is to see that
+        return torch.empty(0).device  # cuda:0 within `on_cpu`
 
     def get_device_interface(self) -> Any:
         return torch.cuda

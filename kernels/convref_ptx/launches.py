@@ -1,4 +1,4 @@
-"""Launches of anybody's PTX: a Manifest of `convref_driver`, a grid and arguments, also as JSON."""
+"""Launches of PTX of any compiler: a Manifest, a grid and arguments, from Python or JSON."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def run_file(path: str | Path, *, seed: int = 0, late: bool = False) -> list[Any
     "normal"}, with "writable": false for an operand that the kernel only reads.
     """
     path = Path(path)
-    told = json.loads(path.read_text("utf-8"))
-    if odd := sorted(KEYS ^ (set(told) - {"shared"})):
+    fields = json.loads(path.read_text("utf-8"))
+    if odd := sorted(KEYS ^ (set(fields) - {"shared"})):
         raise invalid(path.name, f"{', '.join(odd)}: missing or unknown")
-    threads = (*told["threads"], 1, 1)[:3]
-    manifest = Manifest(told["name"], tuple(told["parameters"]), threads, told.get("shared", 0))
+    name, parameters, shared = fields["name"], tuple(fields["parameters"]), fields.get("shared", 0)
+    manifest = Manifest(name, parameters, (*fields["threads"], 1, 1)[:3], shared)
     draw = np.random.default_rng(seed)
-    arguments = [_made(value, path, draw) for value in told["arguments"]]
-    text = (path.parent / told["ptx"]).read_text("utf-8")
-    run(text, manifest, told["grid"], arguments, seed=seed, late=late)
+    arguments = [_made(value, path, draw) for value in fields["arguments"]]
+    text = (path.parent / fields["ptx"]).read_text("utf-8")
+    run(text, manifest, fields["grid"], arguments, seed=seed, late=late)
     return arguments
 
 

@@ -1,7 +1,7 @@
 """The backend "triton": our kernels on CUDA tensors, and interpreted, strictly, on the CPU.
 
-A kernel that no card has run is chosen only by the object `unproven`, which `convref.plan` takes
-for ``unproven=True``; with the environment's ``CONVREF_UNPROVEN=1`` by `backend`, too.
+`backend` does not choose kernels that no card has run. `unproven`, which ``convref.plan(...,
+unproven=True)`` uses, may; so may `backend` with ``CONVREF_UNPROVEN=1`` in the environment.
 """
 
 import os

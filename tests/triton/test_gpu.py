@@ -320,7 +320,7 @@ def test_a_call_on_a_card_is_prepared_by_its_specs(device, monkeypatch):
 
 
 class OnCard(torch.Tensor):
-    """A tensor that says that it is on a CUDA device."""
+    """A tensor on the CPU whose `device` is a CUDA device."""
 
     index = 0
     is_cuda = True

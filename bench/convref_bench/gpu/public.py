@@ -1,4 +1,4 @@
-"""The estimate of time held to times that others have published for an H200.
+"""The estimate of time beside times that others have published for an H200.
 
 The published kernels are not ours. A share of the bound and a time that even an empty kernel needs
 are fitted to the fastest arm of each line, together with two rates of the estimate; each network is

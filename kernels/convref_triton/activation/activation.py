@@ -58,7 +58,7 @@ def activation_dgrad_kernel(
     at = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
     v = tl.load(x + at, at < N * VEC, other=0.0).to(tl.float32)
     g = tl.load(dy + at, at < N * VEC, other=0.0).to(tl.float32)
-    # Of relu 0 where nothing passes, whatever dy is.
+    # relu: 0 where x <= 0, even if dy is infinite or NaN.
     out = tl.where(v <= 0.0, 0.0, g) if NAME == "relu" else g * derivative(v, slope, NAME)
     tl.store(dx + at, out.to(dx.dtype.element_ty), at < N * VEC)
 

@@ -100,7 +100,7 @@ class Geometry:
 
     @property
     def reads(self) -> int:
-        """Return for how many (pixel of the small side, tap) of an image the big side has a pixel.
+        """Return how many pairs (pixel of the small side, tap) of an image read no padding.
 
         >>> from convref.case import parse
         >>> geometry(parse("conv:n1c1k1_i3_f3_p1").call.conv).reads

@@ -55,7 +55,7 @@ class KernelSpec:
     work: Callable[[Task, Tile], Work] | None = None
     # Returns the tile to use, of a kernel without `work`; the first by default.
     choose: Callable[[Task], Tile] | None = None
-    share: float = 1.0  # of its time, for the task's result: other results are computed with it
+    share: float = 1.0  # of its time that counts for one result, if it computes several at once
     whole_call: bool = False  # whether it computes all results of a call at once
     ops: tuple[str, ...] = ("conv",)  # without `whole_call`: those whose results it computes
     measured_only: bool = False  # whether it is chosen only where it was measured to be the fastest

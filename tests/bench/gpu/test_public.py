@@ -1,4 +1,4 @@
-"""The estimate of time held to published times."""
+"""The estimate of time beside published times."""
 
 from dataclasses import replace
 from pathlib import Path

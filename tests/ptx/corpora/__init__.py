@@ -9,7 +9,6 @@ import contextlib
 import importlib.util
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -151,7 +150,3 @@ def main(names):
         lines.append(f"{name}: {len(kernels)} kernels, {dict(zip(STATES, count))}; "
                      f"{cases} of {len(done)} cases right")  # fmt: skip
         print(*lines, sep="\n", flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
