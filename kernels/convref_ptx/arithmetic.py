@@ -11,7 +11,7 @@ import numpy as np
 from . import numbers
 from .numbers import Array
 from .operations import operation
-from .program import Fault, Instruction
+from .program import SHARED, Fault, Instruction
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -190,7 +190,8 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"bfe\.([su](?:32|64))", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
     (r"setp\.(eq|ne|lt|le|gt|ge)\.([bsu](?:16|32|64))", "{1} {1}", numbers.compare),
     (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", numbers.compare),
-    (r"cvta\.(?:(?:to\.)?(?:global|shared|local)|param)\.u64", "b64", lambda a: a),
+    (r"cvta\.(?:(?:to\.)?(?:global|local)|param)\.u64", "b64", lambda a: a),
+    (r"cvta\.(to\.)?shared\.u64", "u64", lambda to, a: a - SHARED if to else a + SHARED),
     (r"shf\.(l|r)\.wrap\.b32", "b32 b32 u32", _funnel),
     # `full` and `approx` may be 2 ulp off.
     (r"div\.(?:rn|full|approx)\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),

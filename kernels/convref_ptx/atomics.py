@@ -12,7 +12,7 @@ import numpy as np
 
 from . import numbers
 from .numbers import Array
-from .operations import WARP, addresses, operation, vector, whole_warps
+from .operations import WARP, addresses, operation, space_of, vector, whole_warps
 from .program import Instruction, refuse
 
 if TYPE_CHECKING:
@@ -66,9 +66,12 @@ def _atomic(
         operands.append(np.stack(read, -1).view(bits))
     m.check_sure(i, lanes)
     size = operands[0].shape[1] * operands[0].itemsize
-    memory = m.shared if "shared" in before + after else m.memory
+    named = next((space for space in ("shared", "global") if space in before + after), None)
+    space, address = space_of(i, named, addresses(m, i, place, lanes))
+    refuse(space == "local", i.text, "atomic operations on local memory are not supported")
+    memory = m.shared if space == "shared" else m.memory
     order = m.rng.permutation(len(lanes))
-    at = memory.update(i.text, addresses(m, i, place, lanes), size, lanes)
+    at = memory.update(i.text, address, size, lanes)
     if memory is m.memory and base[-3:] not in ("f32", "f64", "f16"):  # sums are no flags
         ordered = not words & {"relaxed"}
         m.memory.synchronize(

@@ -12,7 +12,7 @@ import numpy as np
 from . import numbers
 from .memory import BASE
 from .numbers import Array
-from .program import LOCAL, PARAMETERS, Fault, Instruction, refuse
+from .program import LOCAL, PARAMETERS, SHARED, Fault, Instruction, refuse
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -144,13 +144,15 @@ _WIDTHS = r"(?:\.v([248]))?\.([subf](?:8|16|32|64)|b128)"
 _SPACES = r"(?:\.(global|shared|local)(?:::cta)?)?"
 
 
-def space_of(i: Instruction, space: str | None, address: Array) -> str:
-    """Return the state space of an access; of a generic address the one that it is in."""
+def space_of(i: Instruction, space: str | None, address: Array) -> tuple[str, Array]:
+    """Return the state space of an access, for a generic address the one that has it, and where."""
     if space:
-        return space
-    spaces = np.digitize(address, [LOCAL, PARAMETERS])
+        return space, address
+    spaces = np.digitize(address, [SHARED, LOCAL, PARAMETERS])
+    refuse(spaces == 0, i.text, "a null pointer, or an offset from one")
     refuse(spaces != spaces[0], i.text, "addresses of several state spaces are not supported")
-    return ("shared", "local", "global")[int(spaces[0])]
+    found = ("shared", "local", "global")[int(spaces[0]) - 1]
+    return found, address - SHARED if found == "shared" else address
 
 
 @operation(rf"ld(?:\.weak)?({_STRONG})?{_SPACES}{_CACHE}{_WIDTHS}")
@@ -160,8 +162,7 @@ def _load(
 ) -> None:  # fmt: skip
     to, operand = i.operands[:2]  # a third one is a cache policy
     words, size = vector(i, to, count), int(count or 1) * numbers.width(kind) // 8
-    address = addresses(m, i, operand, lanes)
-    space = space_of(i, space, address)
+    space, address = space_of(i, space, addresses(m, i, operand, lanes))
     if space != "global":
         memory = m.shared if space == "shared" else m.local
         found = memory.load(i.text, address, size, lanes)
@@ -179,9 +180,9 @@ def _store(
     strong: str | None, space: str | None, count: str, kind: str,
 ) -> None:  # fmt: skip
     operand, from_ = i.operands[:2]
-    width, address = numbers.width(kind), addresses(m, i, operand, lanes)
+    width = numbers.width(kind)
     bits = [(word, m.program.registers.get(word, 0)) for word in vector(i, from_, count)]
-    space = space_of(i, space, address)
+    space, address = space_of(i, space, addresses(m, i, operand, lanes))
     if space != "local":
         m.check_sure(i, lanes)
     lax = 1 if space == "local" else -1  # which follows undefined bits

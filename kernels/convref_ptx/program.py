@@ -12,6 +12,7 @@ from .numbers import width
 
 CHUNK = 16  # most bytes that one instruction moves per thread
 SHOWN = 120  # characters of an instruction in a message
+SHARED = 1 << 24  # generic address of shared memory: null is in no state space
 LOCAL = 1 << 28  # address of local memory, past all of shared memory
 PARAMETERS = 1 << 30  # address of the first parameter, within 32 bits
 
@@ -89,13 +90,13 @@ class Program:
         return min([CHUNK, *sizes, *(i.operands[2] for i in copies)])
 
 
-_ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{", re.DOTALL)
+_ENTRY = re.compile(r"\.(?:visible|weak)\s+\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{", re.DOTALL)
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w)(\d+)\s+(?:\.ptr\s+(?:\.\w+\s+)?(?:\.align\s+\d+\s+)?)?"
     r"([\w$]+)(?:\[(\d+)\])?"
 )
 _VARIABLE = re.compile(
-    r"(?:\.extern\s+)?\.(shared|local)\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d*)\]"
+    r"(?:\.extern\s+)?\.(shared|local)\s+\.align\s+(\d+)\s+\.[busf](8|16|32|64)\s+([\w$]+)((?:\[\d*\])*)"
 )
 _REGISTERS = re.compile(
     r"\.reg\s+\.(pred|[bsuf](?:8|16|32|64))\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)"
@@ -119,10 +120,10 @@ def parse(text: str, name: str = "") -> Program:
     program.addresses.update({p.name: PARAMETERS + p.offset for p in program.parameters})
     if bound := _BOUND.search(directives):
         program.max_threads = prod(int(n or 1) for n in bound.groups())
-    for outside in _VARIABLE.finditer(text, 0, found.start()):
-        _place(program, outside)
+    statements = _statements(text[found.end() :])
+    _place(program, _outside(text[: found.start()]) + ";".join(statements))
     where = ""
-    for statement in _statements(text[found.end() :]):
+    for statement in statements:
         if statement.startswith(".loc "):
             _, file, line, *caller = statement.split()
             where = f"{files.get(file, '?')}:{line}" if line != "0" else where
@@ -186,11 +187,22 @@ def _renamed(scope: re.Match[str]) -> str:
     return body
 
 
-def _place(program: Program, match: re.Match[str]) -> None:
-    space, align, size = match[1], int(match[2]), int(match[4] or 0)
-    start = -(-program.sizes[space] // align) * align
-    program.addresses[match[3]] = start + (LOCAL if space == "local" else 0)
-    program.sizes[space] = start + size
+def _outside(text: str) -> str:
+    """Return a text without what is within braces: the bodies of other entries."""
+    count = 1
+    while count:
+        text, count = re.subn(r"\{[^{}]*\}", "", text)
+    return text
+
+
+def _place(program: Program, text: str) -> None:
+    """Place the variables that a text declares: dynamic shared memory, without a size, last."""
+    for match in sorted(_VARIABLE.finditer(text), key=lambda match: match[5] == "[]"):
+        space, align, bits, name, shape = match.groups()
+        size = prod(int(n or 0) for n in re.findall(r"\[(\d*)\]", shape)) * int(bits) // 8
+        start = -(-program.sizes[space] // int(align)) * int(align)
+        program.addresses[name] = start + (LOCAL if space == "local" else 0)
+        program.sizes[space] = start + size
 
 
 def _add(program: Program, statement: str, where: str) -> None:
@@ -201,7 +213,7 @@ def _add(program: Program, statement: str, where: str) -> None:
         for word in names.split(","):
             program.declared[word.partition("<")[0].strip()] = width(kind)
     elif statement.startswith((".shared", ".local")):
-        _place(program, _matched(_VARIABLE, statement, "variable"))
+        _matched(_VARIABLE, statement, "variable")  # it is placed already
     elif statement.startswith(".branchtargets"):
         words = statement.removeprefix(".branchtargets").split(",")
         program.tables[next(reversed(program.labels))] = tuple(word.strip() for word in words)

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from micro import COUNT, floats, patterns
+from micro import run as interpreted
 
 from convref_ptx import Allocation, Fault, launch, parse
 
@@ -166,3 +167,40 @@ def test_branch_on_a_racing_read(stores):
     else:
         launch(parse(text), (1,), (64,), arguments)
         assert out.tolist() == [2] * 32 + [0] * 32
+
+
+def test_generic_addresses_of_shared_memory(run):
+    body = """mov.b64 %l1, tile; cvta.shared.u64 %l2, %l1; mad.wide.u32 %l3, %r30, 4, %l2;
+    st.b32 [%l3], x0; bar.sync 0; atom.add.u32 %r20, [%l3], 1; cvta.to.shared.u64 %l4, %l3;
+    ld.shared.b32 %r21, [%l4]; ld.b32 %r22, [%l3]; sub.s32 %r23, %r22, %r20;
+    mad.lo.s32 y, %r21, 2, %r23;"""
+    a = patterns(32)
+    shared = ".shared .align 16 .b8 tile[384]; .reg .b64 %l<9>;"
+    assert np.array_equal(run(body, [a], 32, shared=shared), 2 * a + 3)
+
+
+@pytest.mark.parametrize("body", ["ld.b32 y, [%l1];", "st.b32 [%l1], x0;", "red.add.u32 [%l1], 1;"])
+def test_null_pointer_is_not_shared_memory(body):
+    shared = ".shared .align 16 .b8 tile[384]; .reg .b64 %l<9>;"
+    with pytest.raises(Fault, match="null pointer"):
+        interpreted(
+            f"st.shared.b32 [tile], 1; mov.b64 %l1, 0; {body}", [patterns(32)], 32, shared=shared
+        )
+
+
+MODULE = """.extern .shared .align 16 .b8 dynamic[];
+.shared .align 4 .u32 word;
+.visible .entry first() { .shared .align 16 .b8 mine[4096]; ret; }
+.weak .entry second(.param .u64 p0) {
+    .reg .b32 %r<9>; .reg .b64 %rd<9>; .shared .align 4 .f32 tile[2][4];
+    ld.param.b64 %rd1, [p0]; mov.u32 %r1, %tid.x; mov.b32 %r2, tile;
+    st.shared.b32 [%r2+28], 5; st.shared.b32 [word], 7; st.shared.b32 [dynamic], 9;
+    ld.shared.b32 %r3, [%r2+28]; ld.shared.b32 %r4, [word]; ld.shared.b32 %r5, [dynamic];
+    mad.lo.s32 %r6, %r3, %r4, %r5; st.global.b32 [%rd1], %r6; ret; }"""
+
+
+def test_shared_variables_are_those_of_the_entry_and_dynamic_memory_follows_them():
+    program, out = parse(MODULE, "second"), np.zeros(1, np.int32)
+    assert program.sizes["shared"] == 48
+    launch(program, (1,), (1,), [Allocation(out, writable=True)], shared=16)
+    assert out[0] == 44
