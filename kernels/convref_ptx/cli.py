@@ -62,11 +62,21 @@ def _run_launch(given: argparse.Namespace) -> int:
 def _run(program: str) -> Any:
     sys.path.insert(0, str(Path.cwd()))
     if program.endswith(".py"):
+        if not Path(program).is_file():
+            raise invalid("sanitize", f"there is no file {program}")
         return runpy.run_path(program, run_name="__main__")
     module, _, name = program.partition(":")
     if not name:
         raise invalid("sanitize", f"program is {program!r}, needs MODULE:FUNCTION or FILE.py")
-    return getattr(importlib.import_module(module), name)()
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # of an import in the module
+        raise invalid("sanitize", f"there is no module {module}") from None
+    if not callable(getattr(found, name, None)):
+        raise invalid("sanitize", f"module {module} has no function {name}")
+    return getattr(found, name)()
 
 
 def _by_cause(findings: list[Any]) -> list[list[Any]]:

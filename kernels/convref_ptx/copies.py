@@ -283,7 +283,8 @@ def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
 
         def move(_: Array, lane: Array = lane, box: Box = box) -> None:
             value = m.shared.bytes.view(box.bits)[box.place][box.inside]
-            m.memory.store(i.text, box.address[box.inside], value, np.repeat(lane, len(value)))
+            if len(value):  # else all of the box is outside of the tensor
+                m.memory.store(i.text, box.address[box.inside], value, np.repeat(lane, len(value)))
 
         m.groups["cp.async.bulk"].begin(Work(i.text, lane, move, reads=box.cells[None]))
 

@@ -22,6 +22,7 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from convref.errors import invalid
 from convref_driver.manifest import pack
 
 from .cuda import SMS, on_cpu
@@ -70,9 +71,9 @@ def device(
     """
     found = re.fullmatch(r"sm_(80|86|89|90|100|120)a?", arch)
     if found is None:
-        raise ValueError(f"convref_ptx: arch is {arch!r}, needs sm_80, sm_90 or sm_100")
+        raise invalid("convref_ptx", f"arch is {arch!r}, needs sm_80, sm_90 or sm_100")
     if bounds not in ("tensor", "storage"):
-        raise ValueError(f"convref_ptx: bounds is {bounds!r}, needs 'tensor' or 'storage'")
+        raise invalid("convref_ptx", f"bounds is {bounds!r}, needs 'tensor' or 'storage'")
     made = Device(int(found[1]), seed, late, findings, bounds)
     nvidia = replace(backends["nvidia"], compiler=Compiler)
     with (

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from convref.errors import invalid
+from convref.errors import invalid, shorten
 from convref_driver.manifest import Manifest, pack
 
 from .machine import launch
+from .maps import TensorMap
 from .memory import Allocation
 from .program import Fault, parse
 
-KEYS = {"ptx", "name", "parameters", "threads", "grid", "arguments"}  # and `shared`
 FILLS = ("normal", "zeros", "ones", "arange")
+
+
+def _is_sizes(value: Any) -> bool:
+    return _is_list(value, int) and 1 <= len(value) <= 3 and min(value) > 0
+
+
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(type(each) is kind for each in value)
+
+
+# Of a file that describes a launch: what each field needs, and whether a value is that.
+FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "ptx": ("the name of a file", lambda value: isinstance(value, str)),
+    "name": ("the name of a kernel", lambda value: isinstance(value, str)),
+    "parameters": ("a list of types", lambda value: _is_list(value, str)),
+    "threads": ("a list of one to three positive integers", _is_sizes),
+    "grid": ("a list of one to three positive integers", _is_sizes),
+    "arguments": ("a list", lambda value: isinstance(value, list)),
+    "shared": ("a number of bytes", lambda value: type(value) is int and value >= 0),
+}
 
 
 def run(
@@ -62,6 +82,8 @@ def run(
 
 def _argument(name: str, kind: str, value: Any) -> Any:
     if kind == "tensormap":
+        if not isinstance(value, TensorMap):
+            raise invalid(name, f"is a {type(value).__name__}, needs a TensorMap")
         return value
     if kind != "ptr":
         return pack(name, kind, value)
@@ -81,30 +103,51 @@ def run_file(path: str | Path, *, seed: int = 0, late: bool = False) -> list[Any
     "normal"}, with "writable": false for an operand that the kernel only reads.
     """
     path = Path(path)
-    fields = json.loads(path.read_text("utf-8"))
-    if odd := sorted(KEYS ^ (set(fields) - {"shared"})):
+    try:
+        fields = {"shared": 0, **json.loads(_read(path, path.name))}
+    except (json.JSONDecodeError, TypeError) as error:
+        raise invalid(path.name, f"is no JSON object: {error}") from None
+    if odd := sorted(FIELDS.keys() ^ fields):
         raise invalid(path.name, f"{', '.join(odd)}: missing or unknown")
-    name, parameters, shared = fields["name"], tuple(fields["parameters"]), fields.get("shared", 0)
-    manifest = Manifest(name, parameters, (*fields["threads"], 1, 1)[:3], shared)
+    for field, (needed, fits) in FIELDS.items():
+        if not fits(fields[field]):
+            raise invalid(path.name, f"{field} is {shorten(repr(fields[field]))}, needs {needed}")
+    sizes = (*fields["threads"], 1, 1)[:3]
+    manifest = Manifest(fields["name"], tuple(fields["parameters"]), sizes, fields["shared"])
     draw = np.random.default_rng(seed)
-    arguments = [_made(value, path, draw) for value in fields["arguments"]]
-    text = (path.parent / fields["ptx"]).read_text("utf-8")
+    arguments = [
+        _made(value, path.parent, f"{path.name}: argument {n}", draw)
+        for n, value in enumerate(fields["arguments"])
+    ]
+    text = _read(path.parent / fields["ptx"], f"{path.name}: ptx")
     run(text, manifest, fields["grid"], arguments, seed=seed, late=late)
     return arguments
 
 
-def _made(value: Any, path: Path, draw: np.random.Generator) -> Any:
+def _read(path: Path, name: str) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise invalid(name, f"cannot read {path}: {error}") from None
+
+
+def _made(value: Any, folder: Path, name: str, draw: np.random.Generator) -> Any:
     """Return the argument that a value of JSON describes."""
     if not isinstance(value, dict):
         return value
-    if "file" in value:
-        array = np.load(path.parent / value["file"])
-    else:
-        fill, shape, dtype = value.get("fill", "zeros"), value["shape"], value["dtype"]
-        if fill not in FILLS:
-            raise invalid(path.name, f"fill is {fill!r}, needs one of {', '.join(FILLS)}")
-        count = int(np.prod(shape))
-        drawn = (draw.standard_normal if fill == "normal" else getattr(np, fill))(count)
-        array = drawn.astype(dtype).reshape(shape)
+    needed = {"file"} if "file" in value else {"shape", "dtype"}
+    if odd := sorted(needed - value.keys() | value.keys() - needed - {"fill", "writable"}):
+        raise invalid(name, f"{', '.join(odd)}: missing or unknown")
+    if (fill := value.get("fill", "zeros")) not in FILLS:
+        raise invalid(name, f"fill is {fill!r}, needs one of {', '.join(FILLS)}")
+    try:
+        if "file" in value:
+            array = np.load(folder / value["file"])
+        else:
+            count = int(np.prod(value["shape"]))
+            drawn = (draw.standard_normal if fill == "normal" else getattr(np, fill))(count)
+            array = drawn.astype(value["dtype"]).reshape(value["shape"])
+    except (OSError, TypeError, ValueError) as error:
+        raise invalid(name, f"{shorten(repr(value))}: {error}") from None
     array.flags.writeable = value.get("writable", True)
     return array

@@ -143,7 +143,8 @@ class Machine:
                 self._release()
         begun = self.groups["cp.async.bulk"].begun + self.groups["wgmma"].begun
         for text in [*(work.text for work, *_ in begun), *(box.text for box, _ in self.loads)]:
-            raise Fault(f"{text}: the kernel exits without waiting for it")
+            where = next((f" ({i.where})" for _, i in self.code if i.where and i.text == text), "")
+            raise Fault(f"{text}: the kernel exits without waiting for it{where}")
 
     def _advance(self, group: Array) -> None:
         """Run the threads of a group until each waits or has exited, lowest instruction first."""

@@ -122,3 +122,51 @@ def test_launch_from_json(tmp_path, capsys):
     path.write_text(json.dumps({**told, "block": 1}), "utf-8")
     with pytest.raises(ConvrefError, match="block: missing or unknown"):
         run_file(path)
+
+
+def test_each_wrong_field_of_a_file_is_named_in_one_line(tmp_path):
+    path, x = tmp_path / "launch.json", {"shape": [4], "dtype": "float32"}
+    (tmp_path / "axpy.ptx").write_text(PTX, "utf-8")
+    (tmp_path / "text.npy").write_text("no array", "utf-8")
+    right = {"ptx": "axpy.ptx", "name": "axpy", "parameters": list(AXPY.parameters),
+             "threads": [64], "grid": [1], "arguments": [x, x, 2.0, 4]}  # fmt: skip
+    wrong = (
+        ({"ptx": "none.ptx"}, "ptx: cannot read .*none.ptx"),
+        ({"ptx": 1}, "ptx is 1, needs the name of a file"),
+        ({"name": None}, "name is None, needs the name of a kernel"),
+        ({"parameters": "ptr"}, "parameters is 'ptr', needs a list of types"),
+        ({"parameters": ["float"] * 4}, "a parameter is 'float', needs one of"),
+        ({"threads": 64}, "threads is 64, needs a list of one to three positive"),
+        ({"grid": [1, 1, 1, 1]}, "grid is .*, needs a list of one to three positive"),
+        ({"grid": [0.5]}, "grid is .*, needs a list of one to three positive"),
+        ({"shared": "1 KB"}, "shared is '1 KB', needs a number of bytes"),
+        ({"arguments": {}}, "arguments is {}, needs a list"),
+        ({"arguments": [x, x, 2.0]}, "3 arguments, needs 4"),
+        ({"arguments": [x, x, "two", 4]}, "argument 2: 'two' is not a f32"),
+        ({"arguments": [x, 7, 2.0, 4]}, "argument 1: is a int, needs a contiguous array"),
+        ({"parameters": ["tensormap", "ptr", "f32", "i32"]}, "argument 0: .*needs a TensorMap"),
+        *(({"arguments": [given, x, 2.0, 4]}, f"argument 0: {text}") for given, text in (
+            ({"shape": [4]}, "dtype: missing or unknown"),
+            ({**x, "value": 3}, "value: missing or unknown"),
+            ({**x, "fill": "ties"}, "fill is 'ties', needs one of normal"),
+            ({**x, "dtype": "float33"}, ".*float33"),
+            ({**x, "shape": "4 by 4"}, ".*4 by 4"),
+            ({"file": "none.npy"}, ".*none.npy"),
+            ({"file": "text.npy"}, ".*text.npy"),
+        )),
+    )  # fmt: skip
+    for change, text in wrong:
+        path.write_text(json.dumps({**right, **change}), "utf-8")
+        with pytest.raises(ConvrefError, match=text) as error:
+            run_file(path)
+        assert "\n" not in str(error.value)
+    for content in ("{", "[]", "3"):
+        path.write_text(content, "utf-8")
+        with pytest.raises(ConvrefError, match="is no JSON object"):
+            run_file(path)
+    for program, text in (
+        ("none.json", "cannot read none.json"), ("none.py", "no file none.py"), ("f", "needs MOD"),
+        ("no_such:f", "no module no_such"), ("math:f", "module math has no function f"),
+    ):  # fmt: skip
+        with pytest.raises(ConvrefError, match=text):
+            main([program])
