@@ -140,6 +140,27 @@ def detection_loss(found: Sequence[Any], maps: Sequence[Any], library: Any = cp)
     return sum(terms) / np.float32(len(maps[0][0]))
 
 
+class Detector:
+    """YOLO11n as a graph on images of one shape, its detection loss, and the loss's gradients."""
+
+    def __init__(self, images: Any, maps: Sequence[Any], backend: str = "auto") -> None:
+        torch.manual_seed(0)
+        self.model = YOLO11n(CLASSES).to(getattr(torch, str(images.dtype)))
+        self.x = pt.tensor("x", dtype=str(images.dtype), shape=images.shape)
+        self.graph = Graph(self.model, backend)
+        self.outputs = self.graph.run(self.x)
+        self.loss = detection_loss(self.outputs, maps)
+        self.gradients = pytensor.grad(self.loss, list(self.graph.weights.values()))
+
+    def step(self, mode: str, rate: float) -> Any:
+        """Return the function that takes a step of descent on images, and returns the loss."""
+        of = zip(self.graph.weights.values(), self.gradients)
+        updates = [(w, w - np.float32(rate) * g) for w, g in of]
+        return pytensor.function(
+            [self.x], self.loss, updates=updates + self.graph.updates, mode=mode
+        )
+
+
 def judged(outputs: Sequence[Any], x: Any, image: Any, mode: str) -> tuple[int, list[Any]]:
     """Return how many passes of a graph are right, and the outputs; raise where one is wrong."""
     nodes = [n for n in applys_between([x], outputs) if isinstance(n.op, cp.ConvrefOp)]
@@ -194,25 +215,17 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--unjudged", action="store_true", help="train alone")
     given = parser.parse_args(argv)
-    torch.manual_seed(0)
-    model = YOLO11n(CLASSES).to(getattr(torch, given.dtype))
     images, maps = examples(given.batch, given.size, given.dtype)
-    x = pt.tensor("x", dtype=given.dtype, shape=images.shape)
-    graph = Graph(model, given.backend)
-    found = graph.run(x)
-    loss = detection_loss(found, maps)
-    weights = list(graph.weights.values())
-    gradients = pytensor.grad(loss, weights)
+    net = Detector(images, maps, given.backend)
     if not given.unjudged:
-        count, results = judged([*found, loss, *gradients], x, images, given.mode)
+        wanted = [*net.outputs, net.loss, *net.gradients]
+        count, results = judged(wanted, net.x, images, given.mode)
         print(f"{count} passes are within their bounds")
-        far = distance(results, model, list(graph.weights), images, maps)
+        far = distance(results, net.model, list(net.graph.weights), images, maps)
         print(f"outputs and gradients differ from torch's by {far:.1e} of its float32's error")
         assert given.dtype != "float64" or far < 1
-    rate = np.float32(given.rate)
-    updates = [(w, w - rate * g) for w, g in zip(weights, gradients)]
     start = time.perf_counter()
-    step = pytensor.function([x], loss, updates=updates + graph.updates, mode=given.mode)
+    step = net.step(given.mode, given.rate)
     losses = [float(step(images))]
     print(f"compiled, with the first step, in {time.perf_counter() - start:.1f} s")
     start = time.perf_counter()
