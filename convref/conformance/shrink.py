@@ -150,7 +150,7 @@ def _ratio_steps(case: Case) -> Iterator[Case | None]:
     problem = case.call.problem
     for axis, (size, made) in enumerate(zip(problem.input, problem.output)):
         for fewer in _smaller(made, 1):
-            for smaller in {size * fewer // made, -(-size * fewer // made)}:
+            for smaller in {size * fewer // made, -(-size * fewer // made)} if made else {size}:
                 sizes = {"input": max(1, smaller), "output": fewer}
                 given = {name: _with(getattr(problem, name), axis, v) for name, v in sizes.items()}
                 yield _changed(case, **given)

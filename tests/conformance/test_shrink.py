@@ -67,6 +67,11 @@ JOINT = [  # of two fields, or of the data: a line, a predicate, the smallest ca
     ),
     ("conv.fprop:n0c1k1_i2_f1", lambda c: True, "conv.fprop:n1c1k1_i1_f1:fill=ones"),
     (
+        "grid_sample.fprop:n2c1_i4x4_o0x2",
+        lambda c: 0 in c.call.problem.output,
+        "grid_sample.fprop:n1c1_i1x1_o0x1:fill=ones",
+    ),
+    (
         "relu.fprop:n2c8_i65:fill=ties:seed=26444",
         lambda c: c.fill == "ties" and (c.call.problem.input[0] > 4 or c.seed == 3),
         "relu.fprop:n1c1_i1:fill=ties:seed=3",
