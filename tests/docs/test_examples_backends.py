@@ -79,6 +79,16 @@ LINES = {
         gelu.backward:n2c3_i2:fill=normal
         softmax.double_backward:n2c3_i2:fill=normal
     """,
+    "opencv_dnn": """
+        conv.fprop:n1c4k2g2_i3x2_f2x1_s1x3_p1,1x0,2
+        conv.fprop:n2c8k4_i7x7x5_f3_s2_p1
+        conv.fprop:n1c2k4g2_i3x4_f2x3_s2_p1:t=1:op=1
+        max_pool.fprop:n1c2_i5x5_f3x3_s2_p1
+        avg_pool.fprop:n2c3_i8x8_f2x2_s2:cip=0
+        resize.fprop:n1c2_i7x9_o3x5
+        batch_norm_eval.fprop:n2c2_i3x2
+        softmax.fprop:n2c3_i2:fill=normal
+    """,
     "tinygrad": """
         conv.fprop:n1c2k2g2_i3x2_f2x1_s1x3_p1,1x0,2:dt=f64
         conv.double_backward:n1c2k1_i4_f2_s2_p1:t=1:op=1
@@ -96,9 +106,15 @@ LINES = {
 def library(request):
     """Return the name of a library that is installed."""
     pytest.importorskip(
-        request.param, reason=f"{request.param} is not installed, and no dependency of convref"
+        bugs_of(request.param)["module"],
+        reason=f"{request.param} is not installed, and no dependency of convref",
     )
     return request.param
+
+
+def bugs_of(library):
+    """Return a library's file of the page of bugs."""
+    return tomllib.loads((BUGS / f"{library}.toml").read_text("utf-8"))
 
 
 def environment():
@@ -122,8 +138,7 @@ def check(library, lines, folder, *options):
 
 def lines_of(library):
     """Return the lines of a library on the page of bugs."""
-    found = tomllib.loads((BUGS / f"{library}.toml").read_text("utf-8"))
-    return [line for bug in found["bug"] for line in bug.get("lines", ())]
+    return [line for bug in bugs_of(library)["bug"] for line in bug.get("lines", ())]
 
 
 def test_an_adapter_passes_what_the_library_computes(library, tmp_path):
@@ -149,6 +164,6 @@ def test_examples_import_only_their_library_beside_convref(library):
     """It compiles, and its imports exist, except the library itself."""
     source = (EXAMPLES / f"{library}_backend.py").read_text("utf-8")
     compile(source, library, "exec")
-    modules = set(re.findall(r"^(?:from|import) ([a-z_.]+)", source, re.MULTILINE))
-    others = {module for module in modules if module.partition(".")[0] != library}
+    modules = set(re.findall(r"^(?:from|import) ([a-z0-9_.]+)", source, re.MULTILINE))
+    others = {m for m in modules if m.partition(".")[0] != bugs_of(library)["module"]}
     assert all(importlib.util.find_spec(module) for module in others)
