@@ -82,7 +82,7 @@ def _probabilities(
     scores = mul(held, mul(held, scores, _factor(q, scale)), 1.0)
     size = scores.value.shape[-2:]
     if is_causal:
-        causal = torch.ones(size, dtype=torch.bool).tril()
+        causal = scores.value.new_ones(size, dtype=torch.bool).tril()
         scores = scores._replace(value=scores.value.masked_fill(~causal, -math.inf))
         error = torch.as_tensor(scores.slack).expand(scores.value.shape)
         scores = scores._replace(error=error.masked_fill(~causal, 0.0))
