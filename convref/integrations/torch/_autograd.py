@@ -20,8 +20,7 @@ from ...arrays import is_followed
 from ...case import Call, argument
 from ...errors import UnsupportedError, message
 from ...ops import OWN_TYPE
-from ._batches import batched
-from ._kernels import PassConfig, Tensors, compute
+from ._kernels import PassConfig, Tensors, batched, compute
 from ._table import ROWS, Pass
 
 # what ops are differentiated by

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from ._autograd import cast, invoke, is_recorded, recorded
-from ._batches import batched
-from ._kernels import PassConfig, Tensors, compute, empty
+from ._kernels import PassConfig, Tensors, batched, compute, empty
 from ._table import ROWS, Pass
 
 NAMESPACE = "convref"

@@ -17,6 +17,7 @@ from .data import for_program
 from .pair import store
 from .power import mutants
 from .report import Program, Report, judged
+from .tape import Tape
 from .trace import Trace
 from .verdict import verdict
 
@@ -24,6 +25,7 @@ __all__ = [
     "Finding",
     "Program",
     "Report",
+    "Tape",
     "Trace",
     "findings",
     "for_program",

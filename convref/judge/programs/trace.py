@@ -19,12 +19,12 @@ from .rules import RULES
 from .shadow import Shadows
 
 _aten = torch.ops.aten
-_VIEWS = {_aten._unsafe_view, _aten.lift_fresh, _aten._reshape_alias}
+VIEWS = {_aten._unsafe_view, _aten.lift_fresh, _aten._reshape_alias}
 # Results that depend on the shapes and dtypes of operands only; unwritten memory may hold anything.
-_LIKE = {_aten.ones_like, _aten.zeros_like, _aten.full_like}
-_LIKE |= {_aten.new_zeros, _aten.new_ones, _aten.new_full}
-_UNWRITTEN = {_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided}
-_UNWRITTEN |= {_aten.new_empty_strided, _aten.empty_permuted}
+LIKE = {_aten.ones_like, _aten.zeros_like, _aten.full_like}
+LIKE |= {_aten.new_zeros, _aten.new_ones, _aten.new_full}
+UNWRITTEN = {_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided}
+UNWRITTEN |= {_aten.new_empty_strided, _aten.empty_permuted}
 # Operations that write running statistics, arguments 3 and 4, though their schema does not say so.
 _UPDATES = {_aten.native_batch_norm}
 # Operations that PyTorch's kernels of 16-bit types evaluate in that type, unlike decompositions.
@@ -86,18 +86,18 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         """Evaluate one operation."""
         kwargs = kwargs or {}
-        packet = _functional(func)
-        if packet not in RULES and func.has_kernel_for_dispatch_key(_COMPOSITE):
+        packet = functional(func)
+        if is_composite(func):
             with self:
                 return func.decompose(*args, **kwargs)
-        if func.is_view or packet in _VIEWS:
+        if func.is_view or packet in VIEWS:
             return func(*args, **kwargs)
         operands = [a for a in tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
         _refuse(func, operands)
-        if packet in _UNWRITTEN:
+        if packet in UNWRITTEN:
             return self._unwritten(func(*args, **kwargs))
-        written = _written(func, args, kwargs)
-        if not written and (packet in _LIKE or not operands):
+        written = written_by(func, args, kwargs)
+        if not written and (packet in LIKE or not operands):
             return func(*args, **kwargs)
         if packet in RULES:
             return self._evaluate(RULES[packet], packet, func, args, kwargs, written)
@@ -112,8 +112,7 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         settings = {key: value for key, value in kwargs.items() if key not in _PLACEMENT}
         leaves, form = tree_flatten((tuple(args), settings))
-        updates = packet in _UPDATES and args[5] is True
-        hidden = [t for t in args[3:5] if t is not None] if updates else []
+        hidden = updated_by(func, args)
         for target in (*written, *hidden):
             self._expect(target)
         read = {i: self.shadows.unrounded(t) for i, t in enumerate(leaves) if _is_tensor(t)}
@@ -202,7 +201,7 @@ class _UnknownPrimitive(Exception):
     """A decomposition goes beyond ATen."""
 
 
-def _functional(func: Any) -> Any:
+def functional(func: Any) -> Any:
     """Return what an operation computes, out of place."""
     name = func._schema.name.removeprefix("aten::")
     if name.endswith("_") and not name.endswith("__"):
@@ -210,7 +209,18 @@ def _functional(func: Any) -> Any:
     return func.overloadpacket
 
 
-def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
+def is_composite(func: Any) -> bool:
+    """Return whether an operation without a rule only calls others."""
+    return functional(func) not in RULES and func.has_kernel_for_dispatch_key(_COMPOSITE)
+
+
+def updated_by(func: Any, args: Any) -> list[Tensor]:
+    """Return the running statistics that an operation writes to."""
+    updates = func.overloadpacket in _UPDATES and args[5] is True
+    return [t for t in args[3:5] if t is not None] if updates else []
+
+
+def written_by(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
     """Return the tensors that an operation writes to."""
     found = []
     for place, argument in enumerate(func._schema.arguments):
@@ -248,7 +258,7 @@ def _floats(out: Any) -> bool:
 def _refuse(func: Any, operands: list[Tensor]) -> None:
     """Raise if no rule can be right about this operation."""
     what = None
-    if torch.Tag.nondeterministic_seeded in func.tags and _functional(func) not in RULES:
+    if torch.Tag.nondeterministic_seeded in func.tags and functional(func) not in RULES:
         what = "draws random numbers; draw them before and give them as an argument"
     elif any(t.is_complex() for t in operands):
         what = "computes with complex numbers, which have no rules"
