@@ -35,8 +35,8 @@ def unlike(call):
         return "the DNN module keeps windows that begin beyond the image"
     if call.op == "grid_sample" and not prod(problem.output):
         return "the adapter supports no empty results"
-    if call.op == "resize" and (problem.rank != 2 or problem.antialias):
-        return "the DNN module resizes 2d images, and ignores antialias"
+    if call.op == "resize" and (problem.rank != 2 or problem.antialias or problem.scale):
+        return "the DNN module resizes 2d images, and ignores antialias and a kept scale"
     if call.op == "adaptive_avg_pool" and problem.rank == 3:
         return "the DNN module has no pooling of volumes to one element"
     return None
