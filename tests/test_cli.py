@@ -180,6 +180,11 @@ def test_explain_shows_sizes_costs_and_candidates():
         assert text in output
 
 
+def test_explain_of_unproven_kernels():
+    error = main("explain", LINE, "--backend", "numpy", "--unproven")[2]
+    assert "'numpy' has no unproven kernels" in error
+
+
 def test_backends_are_listed_without_an_import_and_with_one():
     status, output, _ = main("backends", before="sys.modules['torch'] = None")
     assert status == 0

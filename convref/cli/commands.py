@@ -298,6 +298,9 @@ def explain(
     line: Annotated[str, typer.Argument(help="A case line.")],
     backend: Annotated[str, typer.Option(help="Backend by name, module:object or auto.")] = "auto",
     kind: Annotated[str, typer.Option(help="Kind of array: numpy or torch.")] = "numpy",
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Allow kernels that no device has run.")
+    ] = False,
 ) -> None:
     """Print the sizes and cost of a line, and which backend computes it and why."""
     call = parse(line).call
@@ -312,7 +315,7 @@ def explain(
     ]
     for name, value in rows:
         print(f"{name:<10}{value}")
-    print(dispatch.explain(call, backend, kind))
+    print(dispatch.explain(call, backend, kind, unproven=unproven))
 
 
 def _shape(call: Any, role: str) -> str:

@@ -23,6 +23,9 @@ def grade(
     ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Use the problem's own sizes.")] = False,
+    packed: Annotated[
+        bool, typer.Option("--packed", help="The solution packs its weights in __init__.")
+    ] = False,
     arithmetic: Annotated[str, typer.Option(help="Of the solution's sums: rn32, mma32.")] = "rn32",
     draws: Annotated[int, typer.Option(min=1, help="Draws of each kind of data.")] = 1,
     seed: Annotated[
@@ -41,11 +44,12 @@ def grade(
     if not solutions:
         if (folder := certify or problem) is None:
             raise invalid("grade", "needs a problem and a solution, or --certify FOLDER")
-        _certify(format, folder, html, to)
+        _certify(format, folder, arithmetic, html, to)
         return
     if problem is None or certify is not None:
         raise invalid("grade", "--certify is for problems without a solution")
     options: dict[str, Any] = {"arithmetic": arithmetic, "backward": backward, "full": full}
+    options["packed"] = packed
     options |= {"draws": draws, "seed": seed, "device": device}
     options["limits"] = grading.Limits(seconds=seconds, memory=int(memory * 2**30))
     grading.load(format, problem)  # so that what is refused below is a solution
@@ -75,12 +79,14 @@ def grade(
     raise typer.Exit(ExitStatus.DONE if len(found) == len(solutions) else ExitStatus.REFUSED)
 
 
-def _certify(format: str, folder: Path, html: Path | None, to: Path | None) -> None:
+def _certify(
+    format: str, folder: Path, arithmetic: str, html: Path | None, to: Path | None
+) -> None:
     from ..grade import certify
     from ..grade.certify import to_html, to_json
 
     found = []
-    for each in certify(format, folder):
+    for each in certify(format, folder, arithmetic=arithmetic):
         found.append(each)
         said = each.refused or f"{len(each.mutations)} mutations, its rule accepts {len(each.own)}"
         if not each.refused:

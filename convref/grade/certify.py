@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ConvrefError, UnsupportedError, missing_extra
 from ..judge import Numerics
-from ..judge.programs import Program, mutants, verdict
+from ..judge.programs import Program, judged_mutants
 from .gpumode import GpuMode
 from .grading import class_of, kinds_of_data, load, trials
 from .problem import Problem, Trial
@@ -44,11 +44,14 @@ class Certificate:
     judge: tuple[str, ...] = ()
 
 
-def certify(format: str, folder: str | Path, *, seed: int = 0) -> Iterator[Certificate]:
+def certify(
+    format: str, folder: str | Path, *, seed: int = 0, arithmetic: Numerics | str = "rn32"
+) -> Iterator[Certificate]:
     """Yield the certificate of each problem of a folder, or of one file."""
+    numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
     for path in problems(format, Path(folder)):
         try:
-            yield _certified(format, path, seed)
+            yield _certified(format, path, seed, numerics)
         except (ConvrefError, UnsupportedError) as error:
             yield Certificate(_name(path), refused=str(error))
 
@@ -69,7 +72,7 @@ def _number(path: Path) -> tuple[str, int, str]:
     return str(path.parent), int(digits) if digits.isdecimal() else 0, path.stem
 
 
-def _certified(format: str, path: Path, seed: int) -> Certificate:
+def _certified(format: str, path: Path, seed: int, numerics: Numerics) -> Certificate:
     """Return a certificate: its rule on its data at the first sizes, the judge on all."""
     posed = load(format, path)
     known: dict[str, None] = {}
@@ -77,19 +80,16 @@ def _certified(format: str, path: Path, seed: int) -> Certificate:
     for number, kind, trial, data in _all_data(posed, seed):
         if number and caught >= known.keys():
             break
-        traced = Program(trial.reference, tuple(data), {}, Numerics()).traced
-        trace, right = traced()
-        for name, results in mutants(traced, caught):
+        traced = Program(trial.reference, tuple(data), {}, numerics).traced
+        for name, results, passes in judged_mutants(traced, caught):
             known[name] = None
-            pairs = [(results[n], pair[1].value) for n, pair in right.items()]
+            pairs = [(got, pair.value) for got, pair in results]
             if any(_differs(got, value) for got, value in pairs):
                 differ.add(name)
             if not number and kind == "given":
                 own |= {name} if all(_close(*pair, posed.tolerance) for pair in pairs) else set()
                 loose |= {name} if all(_close(*pair, LOOSE) for pair in pairs) else set()
-            found = [verdict(n, results[n], *pair, trace.numerics) for n, pair in right.items()]
-            if any(each.kind == "wrong" for each in found):
-                caught.add(name)
+            caught |= set() if passes else {name}
     names = [name for name in known if name in differ]
     return Certificate(
         posed.name,

@@ -16,8 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..errors import ConvrefError, UnsupportedError, invalid, shorten
 from ..judge import Numerics
-from ..judge.programs import Program, for_program, judged
-from ..judge.programs.power import Power, passing
+from ..judge.programs import Power, Program, for_program, judged, judged_mutants
 from .backendbench import BackendBench
 from .definitions import Definition
 from .gpumode import GpuMode
@@ -109,9 +108,9 @@ class Grade:
         caught: set[str] = set()
         for trial, data in self.trials:
             traced = Program(trial.reference, tuple(data), {}, self.numerics).traced
-            for name, passes in passing(traced, caught):
-                known[name] = None
-                caught |= set() if passes else {name}
+            for mutant in judged_mutants(traced, caught):
+                known[mutant.name] = None
+                caught |= set() if mutant.passes else {mutant.name}
             if caught >= known.keys():
                 break
         return Power(len(known), tuple(name for name in known if name not in caught))
@@ -163,6 +162,7 @@ def grade(
     arithmetic: Numerics | str = "rn32",
     backward: bool = False,
     full: bool = False,
+    packed: bool = False,
     draws: int = 1,
     seed: int | None = None,
     device: str = "cpu",
@@ -183,6 +183,9 @@ def grade(
         Whether gradients are judged too.
     full : bool
         Whether the sizes of the problem are used, not smaller ones; of each of its tests.
+    packed : bool
+        Whether the weights of modules are those that constructors draw with the same seed, for
+        solutions that pack them in `__init__`; inputs alone are then of all kinds.
     draws : int
         How many times each kind of data is drawn.
     seed : int, optional
@@ -204,7 +207,7 @@ def grade(
         try:
             session.start()
             for sizes, trial in trials(posed, seed, full):
-                trial.request.update(answer.request)
+                trial.request.update(answer.request | ({"packed": True} if packed else {}))
                 for draw in _draws(trial, sizes, session, numerics, draws, backward, found):
                     found.draws.append(draw)
                     if draw.verdict == "wrong":
@@ -266,13 +269,17 @@ def _draws(
     seed = found.seed + len(found.draws)
     for kind, data in kinds_of_data(trial, draws, seed):
         inputs, named = data
-        request = trial.requested(inputs, named)
+        with _code_of(found.problem):
+            request = trial.requested(inputs, named)
+        if request.get("packed") and "init" not in request:
+            raise invalid("grade", "packed needs a solution that is a module")
         if backward and request.get("outputs"):
             raise invalid("grade", "backward needs a solution that returns its results")
         found.trials.append((trial, data))
         yield _judged(trial.reference, data, session.call(request), numerics, sizes, kind)
         if backward:
-            cotangents = _cotangents(trial.reference(inputs, named), seed)
+            with _code_of(found.problem):
+                cotangents = _cotangents(trial.reference(inputs, named), seed)
             gradient = _gradient(trial.reference, cotangents)
             try:
                 actual = session.call(request | {"cotangents": cotangents})
@@ -283,15 +290,20 @@ def _draws(
 
 def kinds_of_data(trial: Trial, draws: int, seed: int) -> Iterator[tuple[str, Any]]:
     """Yield data by kind, without those outside of the domain of the reference."""
-    given = (trial.inputs, trial.named)
+    is_packed = trial.request.get("packed", False)
+    given = (trial.inputs, {} if is_packed else trial.named)
     for kind, data in for_program(given, draws, seed):
+        data = (data[0], trial.named) if is_packed else data
         if not kind.startswith("specials") and (kind == "given" or _is_finite(trial, data)):
             yield kind, data
 
 
 def _is_finite(trial: Trial, data: Any) -> bool:
-    with torch.no_grad():
-        return all(bool(t.isfinite().all()) for t in _floats(trial.reference(*data)))
+    try:
+        with torch.no_grad():
+            return all(bool(t.isfinite().all()) for t in _floats(trial.reference(*data)))
+    except Exception:  # of any kind: the reference refuses these data
+        return False
 
 
 def _judged(

@@ -21,7 +21,7 @@ from .sizes import Sizes
 TEST = 0  # among sizes, the number of the test or workload that a file lists
 _TRITON = re.compile(rb"^\s*(import|from)\b.*\btriton\b", re.M)
 _CUDA = re.compile(rb"cuda_sources|CUDAExtension|\.cu\b")
-_NAME = re.compile(r"[\w.-]+(/[\w.-]+)*")
+_NAME = re.compile(r"[^/\\:\x00-\x1f]+(/[^/\\:\x00-\x1f]+)*")
 
 
 @dataclass(frozen=True)

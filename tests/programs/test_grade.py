@@ -144,7 +144,7 @@ def test_the_certificate_counts_what_the_own_rule_accepts(tmp_path):
     (tmp_path / "2_constant.py").write_text(constant, "utf-8")
     random = hostile.PROBLEM.replace("torch.relu(", "nn.functional.dropout(")
     (tmp_path / "3_random.py").write_text(random, "utf-8")
-    linear, constant, random = certify("kernelbench", tmp_path)
+    linear, constant, random = certify("kernelbench", tmp_path, arithmetic="mma32")
     assert len(linear.mutations) >= 4
     assert linear.judge == ()
     assert constant.vacuous

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("psutil", reason="psutil is not installed")
 
+import hostile_solutions as hostile  # noqa: E402
+
 from convref import ConvrefError, Numerics, UnsupportedError  # noqa: E402
 from convref.cli.commands import app  # noqa: E402
 from convref.grade import certify, check_implementation, grade, grading, load  # noqa: E402
@@ -329,6 +331,57 @@ def test_bad_problems_are_refused(tmp_path, monkeypatch):
         monkeypatch.setattr("shutil.which", lambda name, found=found: found)
         with pytest.raises(UnsupportedError, match=f"needs {missing}: not found"):
             grade("gpumode", problem, solution)
+
+
+PACKED = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        linear = torch.nn.Linear(n, n)
+        self.packed = torch.nn.Parameter(torch.cat([linear.weight.t(), linear.bias[None]]))
+
+    def forward(self, x):
+        return torch.relu(torch.nn.functional.pad(x, (0, 1), value={}) @ self.packed)
+"""
+
+
+def test_solutions_that_pack_their_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "Session", Here)
+    problem = written(tmp_path, "problem.py", hostile.PROBLEM)
+    for value, packed, kind in ((1, True, "pass"), (0, True, "wrong"), (1, False, "raises")):
+        monkeypatch.setattr(Here, "folder", tmp_path / f"run {value} {packed}")
+        solution = written(tmp_path, "solution.py", PACKED.format(value))
+        found = grade("kernelbench", problem, solution, seed=1, packed=packed)
+        assert found.verdict == kind, found
+    paths = gpu_mode(tmp_path, "x.sum(1) * 2")
+    with pytest.raises(ConvrefError, match="packed needs a solution that is a module"):
+        grade("gpumode", *paths, packed=True)
+
+
+def test_what_the_code_of_a_problem_raises_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "Session", Here)
+    monkeypatch.setattr(Here, "folder", tmp_path / "run")
+    problem, solution = hugging_face(tmp_path, "x[:, n:] * torch.nn.functional.silu(x[:, :n])")
+    text = BENCHMARK.replace("        self.kernel.", "        1 / 0\n        self.kernel.")
+    with pytest.raises(ConvrefError, match="benchmark raises ZeroDivisionError: division by zero"):
+        grade("huggingface", written(tmp_path, "benchmark.py", text), solution)
+    problem, solution = gpu_mode(tmp_path, "x.sum(1) * 2")
+    text = GPU_MODE.replace("    x, output = data", "    x, output = data\n    assert x.max() < {}")
+    problem.write_text(text.format(20), "utf-8")  # not so of data with a large mean
+    monkeypatch.setattr(Here, "folder", tmp_path / "again")
+    found = grade("gpumode", problem, solution, seed=1)
+    assert found.verdict == "pass", found
+    assert not any(draw.data.startswith("large mean") for draw in found.draws)
+    problem.write_text(text.format(-20), "utf-8")
+    monkeypatch.setattr(Here, "folder", tmp_path / "none")
+    with pytest.raises(ConvrefError, match="the reference raises AssertionError"):
+        grade("gpumode", problem, solution, seed=1)
+
+
+def test_files_of_a_solution_may_have_spaces():
+    Solution({"my kernel.py": b"", "a b/c (1).json": b""}, "my kernel.py", "f")
 
 
 def test_own_sizes_are_those_of_every_test(tmp_path):

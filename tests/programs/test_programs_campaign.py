@@ -19,7 +19,7 @@ from other_implementations import IMPLEMENTATIONS, UNFAIR, one_thread  # noqa: E
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from convref import Numerics  # noqa: E402
-from convref.judge.programs import Program, for_program, mutants, verdict  # noqa: E402
+from convref.judge.programs import Program, for_program, judged_mutants, verdict  # noqa: E402
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 # A number of seeds, or the first and the one after the last as "40:80".
@@ -101,15 +101,12 @@ def caught_by(name, draws):
     differ, caught = set(), {check: set() for check in ("judge", *TOLERANCES)}
     for kind, data in (("uniform", uniform), *for_program(args, draws)):
         traced = Program(f, tuple(data), {}, Numerics()).traced
-        _, right = traced()
-        for mutation, results in mutants(traced, caught["judge"]):
-            label, pairs = f"{name}: {mutation}", [(results[n], *right[n]) for n in right]
-            if any(other(got, p.value.to(got.dtype)) for got, _, p in pairs):
-                differ.add(label)
-            if any(verdict("y", *pair, Numerics()).kind == "wrong" for pair in pairs):
-                caught["judge"].add(mutation)
+        for mutation, pairs, passes in judged_mutants(traced, caught["judge"]):
+            if any(other(got, p.value.to(got.dtype)) for got, p in pairs):
+                differ.add(f"{name}: {mutation}")
+            caught["judge"] |= set() if passes else {mutation}
             for check, (relative, absolute) in TOLERANCES.items() if kind == "uniform" else ():
-                if any(far(got, p.value, relative, absolute) for got, _, p in pairs):
+                if any(far(got, p.value, relative, absolute) for got, p in pairs):
                     caught[check].add(mutation)
     return differ, {c: {f"{name}: {m}" for m in found} for c, found in caught.items()}
 

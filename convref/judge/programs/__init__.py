@@ -15,7 +15,7 @@ except ImportError as error:
 from .check import Finding, findings, with_odd_sizes
 from .data import for_program
 from .pair import store
-from .power import mutants
+from .power import Power, judged_mutants
 from .report import Program, Report, judged
 from .tape import Tape
 from .trace import Trace
@@ -23,6 +23,7 @@ from .verdict import verdict
 
 __all__ = [
     "Finding",
+    "Power",
     "Program",
     "Report",
     "Tape",
@@ -30,7 +31,7 @@ __all__ = [
     "findings",
     "for_program",
     "judged",
-    "mutants",
+    "judged_mutants",
     "store",
     "verdict",
     "with_odd_sizes",

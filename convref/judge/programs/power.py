@@ -28,21 +28,28 @@ class Power(NamedTuple):
 
 def power(traced: Callable[..., Any]) -> Power:
     """Return which mutations pass; `traced` runs the reference as `Program.traced` does."""
-    found = dict(passing(traced))
+    found = {mutant.name: mutant.passes for mutant in judged_mutants(traced)}
     return Power(len(found), tuple(name for name, passes in found.items() if passes))
 
 
-def passing(traced: Callable[..., Any], skip: Collection[str] = ()) -> Iterator[tuple[str, bool]]:
-    """Yield each mutation of a reference that is not in `skip`, and whether the judge passes it."""
+class Mutant(NamedTuple):
+    """A mutation: by result, what it and the reference compute; and whether the judge passes it."""
+
+    name: str
+    results: list[tuple[Tensor, Pair]]
+    passes: bool
+
+
+def judged_mutants(traced: Callable[..., Any], skip: Collection[str] = ()) -> Iterator[Mutant]:
+    """Yield each mutation of a reference that is not in `skip`."""
     trace, right = traced()
     for name, results in mutants(traced, skip):
-        yield (
-            name,
-            all(
-                verdict(each, results[each], like, pair, trace.numerics).kind != "wrong"
-                for each, (like, pair) in right.items()
-            ),
-        )
+        kinds = {
+            verdict(each, results[each], like, pair, trace.numerics).kind
+            for each, (like, pair) in right.items()
+        }
+        pairs = [(results[each], pair) for each, (_, pair) in right.items()]
+        yield Mutant(name, pairs, "wrong" not in kinds)
 
 
 def mutants(
