@@ -257,6 +257,7 @@ ERRORS = [
     (("check", "loops", "--seconds", "nan"), "--seconds is nan, needs a number above 0"),
     (("check", "loops", "--limit", "-1"), "--limit is -1, needs a number above 0"),
     (("check", "loops", "--memory", "0"), "--memory is 0, needs a number above 0"),
+    (("check", "loops", "--gpus", "1"), "--gpus is 1, needs --ray"),
     (("check", "loops", "--examples", "0"), "Invalid value for '--examples'"),
     (("check", "loops", "--jobs", "-3"), "Invalid value for '--jobs'"),
     (("check", "loops", "--examples", "5", "--log", "/proc/none/log"), "log: /proc/none/log: "),

@@ -91,7 +91,7 @@ def check(
     ray: Annotated[
         str, typer.Option(help="Address of a Ray cluster that runs the chunks, or auto.")
     ] = "",
-    gpus: Annotated[float, typer.Option(min=0.0, help="GPUs that a chunk needs on it.")] = 0.0,
+    gpus: Annotated[float, typer.Option(min=0.0, help="GPUs that a chunk needs with --ray.")] = 0.0,
     log: Annotated[Path | None, typer.Option(help="Write or continue a log of JSON lines.")] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Run the case lines of a text file or a log.")
@@ -118,6 +118,8 @@ def check(
     from ..conformance.workers.engine import Limits
 
     _above_zero("check", seconds=seconds, limit=limit, memory=memory)
+    if gpus and not ray:
+        raise invalid("check", f"--gpus is {gpus:g}, needs --ray")
     axes = _axes(seed, laws, *map(_words, (op, pass_, dtype, fill, arm)))
     more = knownbugs.parse_regions(text(known_bugs), str(known_bugs)) if known_bugs else ()
     settings = campaign.Settings(
