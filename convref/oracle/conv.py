@@ -17,81 +17,93 @@ import numpy as np
 
 from ..ops import ConvProblem
 from ._passes import conv_rows
-from ._windows import Array, blocks, flattened, pad, padded_sizes, taps, unpad
+from ._windows import (
+    Array,
+    Part,
+    add_to_windows,
+    blocks,
+    columns,
+    pad,
+    padded_sizes,
+    parts,
+    unpad,
+    windows,
+)
 
 
 def gather(big: Array, w: Array, problem: ConvProblem) -> Array:
     """Return the windows of `big` weighted by `w` (C.1); w is (K, C/G, *filter)."""
     axes, g, small = problem.axes, problem.groups, tuple(axis.small for axis in problem.axes)
-    w = _by_tap(w, g)  # (G, K/G, C/G, *filter)
+    w = w.reshape(g, w.shape[0] // g, *w.shape[1:])  # (G, K/G, C/G, *filter)
     out = np.empty((problem.n, g, w.shape[1], prod(small)), big.dtype)  # (N, G, K/G, P)
     images = blocks(problem.n, axes)
-    block = (images[0].stop, g, big.shape[1] // g)  # (N, G, C/G)
+    block = (images[0].stop, g, w.shape[2])  # (N, G, C/G)
     zeros = np.zeros((*block, *padded_sizes(axes)), big.dtype)
-    scratch = np.empty(prod((*block, *small)), big.dtype)
+    taken, scratch = parts(prod(block), axes, big.dtype)
+    factors = [_by_tap(w, r) for r in taken]
     for at_n in images:
-        padded = pad(_grouped(big[at_n], g), axes, zeros)  # (N, G, C/G, *padded)
-        pairs = ((w[r], flattened(padded[at], 3, scratch)) for r, at in taps(axes))
-        _sum_into(out[at_n], pairs)  # (N, G, K/G, P)
+        read = windows(pad(_grouped(big[at_n], g), axes, zeros), axes)
+        read_by = (columns(read[:, :, :, *r], 2, axes, scratch) for r in taken)
+        _sum_into(out[at_n], zip(factors, read_by))  # (N, G, K/G, P)
     return out.reshape(problem.n, g * w.shape[1], *small)  # (N, K, *small)
 
 
 def scatter(small: Array, w: Array, problem: ConvProblem) -> Array:
     """Return `small` spread through `w` (C.2), the adjoint of `gather` in its first argument."""
     axes, g = problem.axes, problem.groups
-    w = _by_tap(w, g).swapaxes(1, 2)  # (G, C/G, K/G, *filter)
-    big = np.empty((problem.n, *w.shape[:2], *(axis.big for axis in axes)), small.dtype)
+    w = w.reshape(g, w.shape[0] // g, *w.shape[1:])  # (G, K/G, C/G, *filter)
+    big = np.empty((problem.n, g, w.shape[2], *(axis.big for axis in axes)), small.dtype)
     images = blocks(problem.n, axes)
-    block = (images[0].stop, *w.shape[:2])  # (N, G, C/G)
+    block = (images[0].stop, g, w.shape[2])  # (N, G, C/G)
     padding = np.empty((*block, *padded_sizes(axes)), small.dtype)
-    spreading = np.empty((*block, *small.shape[2:]), small.dtype)
+    taken, scratch = parts(prod(block), axes, small.dtype)
+    factors = [_by_tap(w, r).swapaxes(1, 2) for r in taken]  # (G, C/G * taps, K/G)
     for at_n in images:
-        columns = _grouped(small[at_n], g)  # (N, G, K/G, *small)
-        columns = columns.reshape(*columns.shape[:3], prod(small.shape[2:]))  # (N, G, K/G, P)
-        padded, spread = padding[: len(columns)], spreading[: len(columns)]
-        flat = spread.reshape(*spread.shape[:3], columns.shape[3])  # (N, G, C/G, P)
+        values = _flat(_grouped(small[at_n], g), 3)  # (N, G, K/G, P)
+        padded = padding[: len(values)]
         padded[...] = 0
-        for r, at in taps(axes):
-            np.matmul(w[r], columns, out=flat)
-            padded[at] += spread
+        for r, factor in zip(taken, factors):
+            written = windows(padded, axes)[:, :, :, *r]  # (N, G, C/G, *taps, *small)
+            spread = scratch[: written.size].reshape(written.shape)
+            flat = spread.reshape(*values.shape[:2], factor.shape[1], values.shape[3])
+            np.matmul(factor, values, out=flat)  # (N, G, C/G * taps, P)
+            add_to_windows(written, spread, len(axes))
         big[at_n] = unpad(padded, axes)
-    return big.reshape(problem.n, g * w.shape[1], *big.shape[3:])  # (N, C, *big)
+    return big.reshape(problem.n, g * w.shape[2], *big.shape[3:])  # (N, C, *big)
 
 
 def correlate(big: Array, small: Array, problem: ConvProblem) -> Array:
     """Return the correlation of `big` with `small` at each tap (C.3), shaped (K, C/G, *filter)."""
     axes, g = problem.axes, problem.groups
     shape = (g, small.shape[1] // g, big.shape[1] // g)  # (G, K/G, C/G)
-    dw = _taps_last(np.empty((*problem.filter, *shape), small.dtype))  # (G, K/G, C/G, *filter)
+    dw = np.empty((*shape, *problem.filter), small.dtype)  # (G, K/G, C/G, *filter)
     pairs = []
     images = blocks(problem.n, axes)
     for at_n in images:
         padded = _by_channel(pad(_grouped(big[at_n], g), axes))  # (G, C/G, N, *padded)
-        rows = _by_channel(_grouped(small[at_n], g))  # (G, K/G, N, *small)
-        pairs.append((_flat(rows), padded))  # (G, K/G, N*P)
-    scratch = np.empty(images[0].stop * big.shape[1] * prod(small.shape[2:]), big.dtype)
-    for r, at in taps(axes):
-        columns = ((rows, flattened(padded[at], 2, scratch)) for rows, padded in pairs)
-        _sum_into(dw[r], ((rows, part.swapaxes(1, 2)) for rows, part in columns))
+        read = np.moveaxis(windows(padded, axes), 2, 2 + len(axes))  # (G, C/G, *filter, N, *small)
+        pairs.append((_flat(_by_channel(_grouped(small[at_n], g)), 2), read))  # (G, K/G, N*P)
+    taken, scratch = parts(images[0].stop * big.shape[1], axes, big.dtype)
+    for r in taken:
+        products = ((values, columns(read[:, :, *r], 1, axes, scratch)) for values, read in pairs)
+        part = dw[:, :, :, *r]
+        found = np.empty((g, shape[1], prod(part.shape[2:])), dw.dtype)  # (G, K/G, C/G * taps)
+        _sum_into(found, ((values, cols.swapaxes(1, 2)) for values, cols in products))
+        part[...] = found.reshape(part.shape)
     return dw.reshape(g * shape[1], shape[2], *problem.filter)  # (K, C/G, *filter)
 
 
 def _sum_into(out: Array, factors: Iterator[tuple[Array, Array]]) -> None:
     np.matmul(*next(factors), out=out)
-    product = np.empty_like(out)
+    product = None
     for left, right in factors:
+        product = np.empty_like(out) if product is None else product
         out += np.matmul(left, right, out=product)
 
 
-def _by_tap(w: Array, g: int) -> Array:
-    """Return (K, C/G, *filter) as (G, K/G, C/G, *filter), each tap contiguous in memory."""
-    w = w.reshape(g, w.shape[0] // g, *w.shape[1:])
-    return _taps_last(np.ascontiguousarray(w.transpose(*range(3, w.ndim), 0, 1, 2)))
-
-
-def _taps_last(w: Array) -> Array:
-    """Return (*filter, G, K/G, C/G) as (G, K/G, C/G, *filter)."""
-    return w.transpose(-3, -2, -1, *range(w.ndim - 3))
+def _by_tap(w: Array, part: Part) -> Array:
+    """Return a part of a filter (G, K/G, C/G, *filter) as (G, K/G, C/G * taps)."""
+    return _flat(w[:, :, :, *part], 2)
 
 
 def _grouped(array: Array, g: int) -> Array:
@@ -104,8 +116,8 @@ def _by_channel(array: Array) -> Array:
     return array.transpose(1, 2, 0, *range(3, array.ndim))
 
 
-def _flat(array: Array) -> Array:
-    return array.reshape(*array.shape[:2], prod(array.shape[2:]))
+def _flat(array: Array, lead: int) -> Array:
+    return array.reshape(*array.shape[:lead], prod(array.shape[lead:]))
 
 
 def _oriented(w: Array, problem: ConvProblem) -> Array:

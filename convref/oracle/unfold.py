@@ -4,7 +4,7 @@ import numpy as np
 
 from ..ops import WindowProblem
 from ._passes import by_name
-from ._windows import Array, pad, padded_sizes, taps, unpad
+from ._windows import Array, add_to_windows, pad, padded_sizes, unpad, windows
 
 
 def unfold(x: Array, problem: WindowProblem) -> Array:
@@ -25,11 +25,7 @@ def unfold(x: Array, problem: WindowProblem) -> Array:
     array([[[0, 1, 2],
             [1, 2, 3]]])
     """
-    padded = pad(x, problem.axes)
-    cols = np.empty((problem.n, problem.c, *problem.filter, *problem.output), x.dtype)
-    windows = _taps_last(cols, problem)
-    for r, at in taps(problem.axes):
-        windows[r] = padded[at]
+    cols = windows(pad(x, problem.axes), problem.axes).copy()  # (N, C, *filter, *output)
     return cols.reshape(problem.shape("cols"))
 
 
@@ -51,16 +47,9 @@ def fold(cols: Array, problem: WindowProblem) -> Array:
     array([[[1, 2, 2, 1]]])
     """
     cols = cols.reshape(problem.n, problem.c, *problem.filter, *problem.output)
-    windows = _taps_last(cols, problem)
     padded = np.zeros((problem.n, problem.c, *padded_sizes(problem.axes)), cols.dtype)
-    for r, at in taps(problem.axes):
-        padded[at] += windows[r]
+    add_to_windows(windows(padded, problem.axes), cols, problem.rank)
     return unpad(padded, problem.axes)
-
-
-def _taps_last(cols: Array, problem: WindowProblem) -> Array:
-    """Return (N, C, *filter, *output) viewed as (N, C, *output, *filter)."""
-    return np.moveaxis(cols, range(2, 2 + problem.rank), range(-problem.rank, 0))
 
 
 unfold_fprop = unfold_jvp = fold_backward = unfold

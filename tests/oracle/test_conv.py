@@ -13,7 +13,7 @@ from convref.case import Call, Spec, parse
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.ops import ConvProblem, passes
-from convref.oracle import evaluate
+from convref.oracle import _windows, evaluate
 from convref.oracle.conv import conv_dgrad, conv_fprop, conv_wgrad
 
 PASSES = tuple(passes("conv"))
@@ -38,6 +38,22 @@ def test_loops_bit_for_bit_in_other_types(checks, dtype):
         checks.loops(case)
 
     check()
+
+
+PARTS = [  # lines whose filters and batches are summed in parts
+    "n3c2k3_i5x4_f3x2_p1,0x0,2_s2x1_d1x2",
+    "n2c4k6g2_i4x3x3_f2x2x3_p1:t=1",
+    "n5c1k2_i9_f4_s3_p2:flip=1",
+]
+
+
+@pytest.mark.parametrize("most", [1, 40, 200])
+def test_parts_of_the_filter_and_of_the_batch_are_added(checks, monkeypatch, most):
+    monkeypatch.setattr(_windows, "COLUMNS", most)
+    monkeypatch.setattr(_windows, "BLOCK", most)
+    for line in PARTS:
+        for pass_ in PASSES:
+            checks.loops(parse(f"conv.{pass_}:{line}:dt=i64"))
 
 
 @given(cases(dtypes=["obj"], fills=["normal", "wide", "positive"], **SMALL))
