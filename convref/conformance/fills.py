@@ -86,12 +86,22 @@ def _part(case: Case, role: str, dtype: str, part: int) -> Array:
     return _SPREAD[case.fill](case, role, dtype, words)
 
 
+class _Key(np.random.SeedSequence):
+    """The key of a generator: given `key`, NumPy would ask the system for a seed all the same."""
+
+    def __init__(self, key: Words) -> None:
+        self.key = key
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        return self.key
+
+
 def _axis_words(seed: int, role: str, part: int, shape: Sizes) -> list[Words]:
     """Return one word per coordinate of each axis; those of a shorter axis are a prefix."""
     name = int.from_bytes(role.encode(), "little") * 2 + part  # at most 8 letters
-    key = np.array([seed, name % 2**64], np.uint64)
+    key = _Key(np.array([seed, name % 2**64], np.uint64))
     longest = max(shape, default=0)
-    table = np.random.Philox(key=key).random_raw(longest * len(shape))
+    table = np.random.Philox(key).random_raw(longest * len(shape))
     table = table.reshape(longest, len(shape))
     return [table[:size, axis] for axis, size in enumerate(shape)]
 

@@ -147,11 +147,16 @@ def _count(
     for first, second in terms.products:
         maps |= {first: f, second: g}
     kept = oracle.selectors(call)
-    marked = tuple(
-        a if a is None or name in kept else maps.get(name, np.zeros_like)(a)
+    marked = {
+        name: a if a is None or name in kept else maps.get(name, np.zeros_like)(a)
         for name, a in zip(call.roles, operands)
-    )
-    return _evaluated(call, role, marked)
+    }
+    counted = {name for name in maps if (a := marked[name]) is not None and a.any()}
+    if not counted.intersection(terms.added) and not any(
+        counted.issuperset(pair) for pair in terms.products
+    ):
+        return np.zeros(call.problem.shape(role))
+    return _evaluated(call, role, tuple(marked.values()))
 
 
 def _evaluated(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array:

@@ -1,6 +1,6 @@
 """The reference in a wider type, and one result to compare with it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -102,16 +102,26 @@ def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
         exact = oracle.evaluate(call, *raw, out=wide if whole else None)
     if whole or set(made_as) == {"copy"}:
         return Reference(call, raw, exact, nothing, True, 0.0, {})
-    finite, found = raw, {}
-    if not all(a is None or np.isfinite(_real_wide(a, wide)).all() for a in raw):
+    finite, found = _each(call, raw, lambda a: _real_wide(a, wide)), {}
+    data = finite
+    if not all(a is None or np.isfinite(a).all() for a in finite):
+        data = _each(call, raw, lambda a: finite_part(a, wide))
         finite = _finite_operands(call, raw)
         found = {} if call.problem.may_cancel else kinds(call, raw)
-    values, sums = oracle.evaluate(call, *finite, out=wide), oracle.magnitudes(call, *finite)
+    values = oracle.evaluate(call, *finite, out=wide)
+    sums = oracle.magnitudes(call, *finite, values=values)
     values = tuple(e if k == "copy" else v for k, e, v in zip(made_as, exact, values))
     sums = tuple(None if k == "copy" else s for k, s in zip(made_as, sums))
-    data = _data(call, finite)
-    largest = max((float(np.abs(a).max()) for a in data if a.size), default=0.0)
-    return Reference(call, raw, values, sums, all(map(_is_integral, data)), largest, found)
+    numbers = [a for r, a in zip(call.roles, data) if a is not None and r not in OWN_TYPE]
+    largest = max((float(np.abs(a).max()) for a in numbers if a.size), default=0.0)
+    return Reference(call, raw, values, sums, all(map(_is_integral, numbers)), largest, found)
+
+
+def _each(call: Call, operands: Arrays, function: Callable[[Array], Array]) -> Arrays:
+    """Return the operands, those that are numbers and not positions through a function."""
+    return tuple(
+        a if a is None or role in OWN_TYPE else function(a) for role, a in zip(call.roles, operands)
+    )
 
 
 def finite_part(array: Array, wide: str) -> Array:
@@ -131,18 +141,7 @@ def _finite_operands(call: Call, operands: Arrays) -> Arrays:
     )
 
 
-def _data(call: Call, operands: Arrays) -> list[Array]:
-    """Return the operands that are numbers, not positions."""
-    wide = dtypes.accumulator(call.dtype)
-    return [
-        finite_part(a, wide)
-        for role, a in zip(call.roles, operands)
-        if a is not None and role not in OWN_TYPE
-    ]
-
-
 def _is_integral(array: Array) -> bool:
-    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
     return all(bool((np.rint(part) == part).all()) for part in parts)
 

@@ -153,11 +153,12 @@ def displacements(call: Call, *operands: Array | None, unit: float, kept: float 
     return DISPLACEMENTS[call.op, call.pass_](call, *operands, unit, kept)
 
 
-def magnitudes(call: Call, *operands: Array | None) -> Results:
+def magnitudes(call: Call, *operands: Array | None, values: Results | None = None) -> Results:
     """Return S of each result, the scale of its rounding errors, in float64 or wider.
 
     For sums and products, the formula on absolute values. A formula whose terms may cancel has
-    a row of its own in MAGNITUDES, which is given the operands as they are.
+    a row of its own in MAGNITUDES, which is given the operands as they are. `values` are the
+    results if they are known: without a negative operand, they are their own magnitudes.
 
     >>> from convref.case import parse
     >>> call = parse("conv.fprop:n1c1k1_i2_f2:bias=0").call
@@ -168,14 +169,18 @@ def magnitudes(call: Call, *operands: Array | None) -> Results:
     real = "f80" if wide in ("f80", "c160") else "f64"
     kept = selectors(call)
     given: list[Array | None] = []
+    negative = values is None
     for role, array in zip(call.roles, operands, strict=True):
         if array is not None and role not in OWN_TYPE:
             array = array.astype(dtypes.numpy_dtype(wide), copy=False)
             if role not in kept and (call.op, call.pass_) not in MAGNITUDES:
+                negative = negative or array.dtype.kind == "c" or bool((array < 0).any())
                 array = np.abs(array)
         given.append(array)
     with np.errstate(all="ignore"):
         if (call.op, call.pass_) in MAGNITUDES:
             return MAGNITUDES[call.op, call.pass_](call, *given)
-    sums = evaluate(call, *given, accumulate=real, out="f64")
-    return tuple(None if s is None else np.abs(s) for s in sums)  # divisors may be negative
+    sums = values
+    if sums is None or negative:
+        sums = evaluate(call, *given, accumulate=real, out="f64")
+    return tuple(None if s is None else np.abs(s, dtype="f8") for s in sums)  # divisors: any sign

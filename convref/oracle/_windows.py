@@ -70,7 +70,7 @@ def windows(padded: Array, axes: tuple[Axis, ...]) -> Array:
 
 def add_to_windows(written: Array, values: Array, rank: int) -> None:
     """Add values (*lead, *filter, *small) tap by tap: the windows of one tap do not overlap."""
-    lead = (slice(None),) * (written.ndim - 2 * rank)
+    lead: tuple[Any, ...] = (slice(None),) * (written.ndim - 2 * rank)
     for tap in product(*map(range, written.shape[len(lead) : -rank])):
         written[(*lead, *tap)] += values[(*lead, *tap)]
 
