@@ -164,8 +164,8 @@ def test_a_known_bug_is_left_out():
 
 def test_a_campaign_of_laws_finds_a_fault_and_its_command_repeats_it():
     name = "convref_faults:third_image"
-    axes = Axes(ops=("conv",), passes=("fprop",), dtypes=("f32",), size=64, laws=True)
-    outcome = campaign.run(campaign.Settings(name, axes, examples=64))
+    axes = Axes(ops=("conv",), passes=("fprop",), dtypes=("f32",), size=16, laws=True)
+    outcome = campaign.run(campaign.Settings(name, axes, examples=16))
     assert not outcome.good
     failure = outcome.failures[0]
     assert failure.reason.partition(" law: ")[0] in LAWS

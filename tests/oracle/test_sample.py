@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -347,10 +348,13 @@ def test_onnx_has_the_same_definition():
     from onnx.reference import ReferenceEvaluator
 
     names = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
-    axes = Axes(3, ("grid_sample",), ("fprop",), dtypes=("f64",), fills=("normal",), size=30)
+    axes = Axes(3, ("grid_sample",), ("fprop",), dtypes=("f64",), fills=("normal",), size=250)
+    seen = set()
     for case in chunk_cases(axes, 0):
         problem, given_ = case.call.problem, operands(case)
-        if not problem.n * problem.c or (problem.mode, problem.padding_mode) in PADDED_TWICE:
+        if not 0 < prod(problem.shape("y")) <= 100:  # its reference takes 1 ms for each element
+            continue
+        if (problem.mode, problem.padding_mode) in PADDED_TWICE:
             continue
         if problem.align_corners and problem.padding_mode == "reflection" and 1 in problem.input:
             continue  # its reference divides by the distance between the corners
@@ -361,6 +365,8 @@ def test_onnx_has_the_same_definition():
         y = ReferenceEvaluator(node).run(None, dict(zip(("x", "grid"), given_)))[0]
         verdict = judge(case.call, given_, (y.astype(np.float64),), Numerics("rn32"))
         assert verdict, f"{case}: {verdict.reason}"
+        seen.add(problem.mode)
+    assert seen == set(names)
 
 
 def test_the_bound_is_far_below_the_distance_of_neighbours():

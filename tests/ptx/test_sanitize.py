@@ -61,9 +61,11 @@ def test_sanitize_of_a_correct_program(ran):
     assert found.stdout.splitlines() == ["200.0", "260.0", "2 launches, 0 with a finding"]
 
 
-def test_pytest_option(ran):
+def test_pytest_option(ran, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    (tmp_path / "test_right.py").write_text(PROGRAM.replace("PAST", ""), "utf-8")
     words = ("pytest", "-q", "-p", "convref_ptx.pytest_plugin", "-p", "no:cacheprovider")
-    assert "1 passed" in ran("", *words, "--ptx", "sm_90").stdout
-    wrong = ran("+ 1", *words, "--ptx", "sm_90").stdout
-    assert "past the last of 400 bytes of out" in wrong
-    assert "1 failed" in wrong
+    found = ran("+ 1", *words, "--ptx", "sm_90").stdout
+    assert "past the last of 400 bytes of out" in found
+    assert "FAILED test_program.py::test_twice" in found
+    assert "1 failed, 1 passed" in found

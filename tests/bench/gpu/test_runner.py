@@ -250,6 +250,7 @@ def test_marked_files_fail_separately_and_passed_ones_are_not_run_again(tmp_path
     pytest.importorskip("torch")
     from convref_bench.gpu import steps
 
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # half of what a process takes
     tests, out = tmp_path / "tests", tmp_path / "gpu.jsonl"
     bodies = {"good": "pass", "bad": "assert 0", "late": "time.sleep(60)", "dead": "os._exit(7)"}
     (tests / "both").mkdir(parents=True)

@@ -19,12 +19,19 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
 from convref.integrations.torch import convert
 from convref.integrations.torch import functional as F
-from convref.integrations.torch.sharding import register_shardings
+
+SHARDING = "convref.integrations.torch.sharding"
+LOADED = SHARDING in sys.modules
+
+from convref.integrations.torch.sharding import register_shardings  # noqa: E402
+
+KNOWN = DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
+REGISTERED = [op for op in KNOWN if op.namespace == "convref"]
 
 TIMEOUT = timedelta(seconds=600)
 WHOLE, BATCH, CHANNEL = Replicate(), Shard(0), Shard(1)
@@ -63,6 +70,11 @@ def same(found, wanted):
     assert found.shape == wanted.shape, (found.shape, wanted.shape)
     whole = found.full_tensor()
     assert torch.equal(whole, wanted), f"{(whole != wanted).sum()} of {wanted.numel()} differ"
+
+
+def no_rule_is_registered_by_an_import(mesh):
+    assert not LOADED
+    assert REGISTERED == []
 
 
 def convolutions(mesh):
@@ -283,6 +295,7 @@ def fully_sharded(mesh):
 CHECKS = {
     check.__name__: check
     for check in (
+        no_rule_is_registered_by_an_import,
         convolutions,
         convolutions_that_must_move,
         second_derivatives,
