@@ -99,6 +99,7 @@ def test_rms_norm_takes_no_sum_of_cotangents():
     [
         "layer_norm.backward:n9c24_i1:dt=bf16:fill=normal",
         "rms_norm.backward:n8c3_i29:dt=f16:fill=shifted",  # 32 bits of a longer register
+        "layer_norm.backward:n2c1_i32:mask=100:fill=normal",  # rows of 32, two for four warps
         "softmax.backward:n1c4_i1x3:fill=shifted",  # rows that fit into one block
     ],
 )

@@ -25,12 +25,13 @@ from ..plan.builder import slots, vector
 from ..plan.launch import Buffer, Launch
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
-from ..plan.tile import Tile
+from ..plan.tile import WARP, Tile
 from . import backward, statistics, sweep
 
 RUNTIME = ["R", "C"]
 SIZES = (4096, 1024)  # elements of a block
 WIDEST = 2048  # columns of a block
+WARPS = 4
 
 
 @triton.jit
@@ -213,8 +214,11 @@ def rows_tiles(task: Task) -> tuple[Tile, ...]:
     found = []
     for size in SIZES:
         bn = min(triton.next_power_of_2(max(columns, 16)), size, WIDEST)
-        bm = min(triton.next_power_of_2(max(rows, 1)), size // bn)
-        found.append(Tile(bm, bn, 1, 4, 1))
+        # An element a thread at least: warps that repeat a sum round it differently, since a
+        # multiply-add takes one of two products unrounded, and store it at one address.
+        least = WARP * WARPS // bn
+        bm = max(min(triton.next_power_of_2(max(rows, 1)), size // bn), least)
+        found.append(Tile(bm, bn, 1, WARPS, 1))
     return tuple(dict.fromkeys(found))
 
 
