@@ -26,7 +26,7 @@ from convref_ptx import parse as parse_ptx
 from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry
-from convref_triton.conv import gather, tma, wgrad
+from convref_triton.conv import blocks, gather, tma, wgrad
 from convref_triton.hopper import gluon, gluon_fprop, gluon_wgrad
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.task import Task
@@ -46,6 +46,8 @@ CASES = (
     (gluon_fprop, 2, "conv.dgrad:n1c160k128g2_i5x6_f3x3_p1:flip=1:dt=bf16"),
     (gluon_wgrad, -1, "conv.wgrad:n2c64k128_i8x8_f3_p1:dt=bf16:mem=nhwc"),
     (gluon_wgrad, 0, "conv.wgrad:n2c64k128_i8x8_f1_p0:dt=f16:mem=nhwc"),
+    (blocks, 1, "conv.fprop:n1c64k64g16_i5x6_f2_p1:dt=bf16:mem=nhwc:fill=normal"),
+    (blocks, -1, "conv.dgrad:n1c16k32g4_i20_f1:dt=f16:mem=nwc:fill=inf"),  # group by group
 )
 IDS = [f"{kernel.__name__.rpartition('.')[2]}-{line}" for kernel, _, line in CASES]
 

@@ -103,6 +103,46 @@ def store_tile(
     tl.store(y + to_y + tile, acc.to(y.dtype.element_ty), inside)
 
 
+@triton.jit
+def multiply(
+    tensors, first, tiles, real, known, C, left_over, place, bits, read, sizes, count, x_steps,
+    w_steps, low, high,
+    WINDOW: tl.constexpr, PAIRS: tl.constexpr, INSIDE: tl.constexpr, WHOLE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return the sums (BM, BN) of `left_over` steps from `place` = (pair, t, r, s, c) on.
+
+    Channels of x that are not from `low` to `high` are taken as zero.
+    """
+    MOVE: tl.constexpr = WINDOW.move
+    STEP: tl.constexpr = WINDOW.step
+    x, w, x_2, w_2 = tensors
+    _, _, _, x_d, x_h, x_w, x_c = x_steps
+    _, _, w_t, w_r, w_s, w_c, _ = w_steps
+    pair, t, r, s, c = place
+    cols = tl.arange(0, BK)  # (BK,)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for _ in range(left_over):
+        here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w + c * x_c
+        there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s + c * w_c
+        on_x, on_w = real[:, None], known[None, :]
+        if not INSIDE:
+            on_x = windows.is_valid(real, bits, t, r, s, read, sizes, WINDOW)[:, None]
+        if not WHOLE:
+            on_x &= (c + cols < C)[None, :]
+            on_w &= (c + cols < C)[:, None]
+        if high is not None:
+            on_x &= ((c + cols >= low) & (c + cols < high))[None, :]
+        left, right = x, w
+        if PAIRS == 2:
+            left, right = tl.where(pair == 0, x, x_2), tl.where(pair == 0, w, w_2)
+        a = tl.load(left + first[0] + here + tiles[0], on_x, other=0.0)  # (BM, BK)
+        b = tl.load(right + first[1] + there + tiles[1], on_w, other=0.0)  # (BK, BN)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        pair, t, r, s, c = windows.advance(pair, t, r, s, c + BK, C, count, WINDOW, PAIRS)
+    return acc
+
+
 @triton.jit(do_not_specialize=RUNTIME + PARTS)
 def gather(
     x, w, x_2, w_2, y, bias, scale, shift, residual,
@@ -144,30 +184,16 @@ def gather(
     column, known = read_columns(outs, K, UNIT)
     w_tile = (cols * w_c)[:, None] + (column * w_k)[None, :]
 
-    MOVE: tl.constexpr = WINDOW.move
-    STEP: tl.constexpr = WINDOW.step
-    acc = tl.zeros((BM, BN), tl.float32)
     pair, t, r, s, c = 0, 0, 0, 0, 0
     left_over = PAIRS * count[0] * count[1] * count[2] * tl.cdiv(C, BK)
     if SPLIT:
         pair, t, r, s, c = place(split * steps, tl.cdiv(C, BK), count, BK)
         left_over = tl.minimum(left_over - split * steps, steps)
-    for _ in range(left_over):
-        here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w + c * x_c
-        there = (t * STEP[0]) * w_t + (r * STEP[1]) * w_r + (s * STEP[2]) * w_s + c * w_c
-        on_x, on_w = (rows < M)[:, None], known[None, :]
-        if not INSIDE:
-            on_x = windows.is_valid(rows < M, bits, t, r, s, read, sizes, WINDOW)[:, None]
-        if not WHOLE:
-            on_x &= (c + cols < C)[None, :]
-            on_w &= (c + cols < C)[:, None]
-        left, right = x, w
-        if PAIRS == 2:
-            left, right = tl.where(pair == 0, x, x_2), tl.where(pair == 0, w, w_2)
-        a = tl.load(left + from_x + here + x_tile, on_x, other=0.0)  # (BM, BK)
-        b = tl.load(right + from_w + there + w_tile, on_w, other=0.0)  # (BK, BN)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
-        pair, t, r, s, c = windows.advance(pair, t, r, s, c + BK, C, count, WINDOW, PAIRS)
+    acc = multiply(
+        (x, w, x_2, w_2), (from_x, from_w), (x_tile, w_tile), rows < M, known, C, left_over,
+        (pair, t, r, s, c), bits, read, sizes, count, x_steps, w_steps, 0, None,
+        WINDOW, PAIRS, INSIDE, WHOLE, BM, BN, BK, PRECISION,
+    )  # fmt: skip
 
     part = 0
     if SPLIT:

@@ -53,11 +53,15 @@ class Builder:
         return Tensor(name, shape, strides, dtype)
 
     def copied(
-        self, tensor: Tensor, order: tuple[int, ...], sizes: Mapping[int, int] | None = None
+        self,
+        tensor: Tensor,
+        order: tuple[int, ...],
+        sizes: Mapping[int, int] | None = None,
+        blocks: tuple[int, ...] = (),
     ) -> Tensor:
         """Return a dense copy of a tensor with its axes in `order`, the same for all uses.
 
-        `sizes` makes axes longer, filled with zeros.
+        `sizes` makes axes longer, filled with zeros; `blocks` is as in `Copy`.
         """
         longer = {axis: n for axis, n in (sizes or {}).items() if n != tensor.shape[axis]}
         shape = tuple(longer.get(axis, n) for axis, n in enumerate(tensor.shape))
@@ -66,7 +70,7 @@ class Builder:
             name = f"{tensor.role}.{''.join(map(str, order))}"
             name += "".join(f".{n}" for n in longer.values())
             self.ordered[key] = self.new(name, shape, order, tensor.dtype)
-            self.steps.append(Copy(tensor.role, name))
+            self.steps.append(Copy(tensor.role, name, blocks))
         return self.ordered[key]
 
     def in_order(self, tensor: Tensor, order: tuple[int, ...]) -> Tensor:

@@ -3,6 +3,7 @@
 from ..activation import activation
 from ..conv import (
     bgrad,
+    blocks,
     depthwise,
     direct,
     direct_wgrad,
@@ -25,6 +26,7 @@ from .spec import KernelSpec
 KERNELS: tuple[KernelSpec, ...] = (
     depthwise.SPEC,
     direct.SPEC,
+    blocks.SPEC,
     flat.SPEC,
     dual.SPEC,
     split.SPEC,

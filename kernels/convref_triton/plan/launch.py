@@ -88,6 +88,9 @@ class Copy(NamedTuple):
 
     source: str
     target: str
+    # (blocks, groups of each) where `target` has the filters of a block as one group: zero between
+    # filters and channels of different groups.
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ class Ready:
         }
         self._steps = list(bound.values())
         packs = {i: step for i, step in enumerate(plan.steps) if _packs(step, self.roles)}
-        self._packs = [(position[s.source], position[s.target]) for s in packs.values()]
+        self._packs = [(position[s.source], position[s.target], s.blocks) for s in packs.values()]
         self._rest = [step for i, step in bound.items() if i not in packs]
         slots = [slot for loaded in launches.values() for slot in loaded.slots]
         aligned = {slot.role for slot in slots if slot.aligned and slot.role in self.roles}
@@ -166,19 +166,21 @@ class Ready:
         Not used under capture: a replay must pack the current filters.
         """
         place, first = self._device.place, len(operands)
-        sources = {target - first: operands[source] for source, target in self._packs}
+        sources = {target - first: (operands[s], blocks) for s, target, blocks in self._packs}
 
-        def made(form: tuple[Any, ...], source: torch.Tensor | None = None) -> torch.Tensor:
+        def made(form: tuple[Any, ...], *source: Any) -> torch.Tensor:
             shape, strides, dtype = form
             new = torch.empty_strided(shape, strides, dtype=dtype, device=place)
-            if source is not None:
-                copy(source, new)
+            if source:
+                copy(source[0], new, source[1])
             return new
 
+        def kept(form: tuple[Any, ...], source: torch.Tensor, blocks: tuple[int, ...]) -> Any:
+            pack = partial(made, form, source, blocks)
+            return packed.filters.get(source, (form, blocks, stream), pack)
+
         return [
-            packed.filters.get(sources[i], (form, stream), partial(made, form, sources[i]))
-            if i in sources
-            else made(form)
+            kept(form, *sources[i]) if i in sources else made(form)
             for i, form in enumerate(self._buffers)
         ]
 
@@ -208,8 +210,8 @@ Step = Callable[[int, Sequence[torch.Tensor], Sequence[int]], None]
 
 
 def _copying(step: Copy, position: Mapping[str, int]) -> Step:
-    source, target = position[step.source], position[step.target]
-    return lambda stream, tensors, addresses: copy(tensors[source], tensors[target])
+    source, target, blocks = position[step.source], position[step.target], step.blocks
+    return lambda stream, tensors, addresses: copy(tensors[source], tensors[target], blocks)
 
 
 class _Loaded:

@@ -20,16 +20,23 @@ def run(
     tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
     for step in plan.steps:
         if isinstance(step, Copy):
-            copy(tensors[step.source], tensors[step.target])
+            copy(tensors[step.source], tensors[step.target], step.blocks)
         else:
             (executor or execute)(step, tensors, writable=plan.buffers, seed=seed)
     return {name: tensors[name] for name in plan.buffers}
 
 
-def copy(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Copy `source` to the beginning of every axis of `target`, and zeros to the rest."""
+def copy(source: torch.Tensor, target: torch.Tensor, blocks: tuple[int, ...] = ()) -> None:
+    """Copy `source` to the beginning of every axis of `target`, and zeros to the rest.
+
+    `blocks` is as in `Copy`.
+    """
     if target.shape != source.shape:
         target.zero_()
+    if blocks:  # (blocks, groups, filters of a group, channels of a group, ...)
+        channels = source.shape[1]
+        source, target = (filters.unflatten(0, (*blocks, -1)) for filters in (source, target))
+        target = target.unflatten(3, (-1, channels)).diagonal(dim1=1, dim2=3).movedim(-1, 1)
     target[tuple(map(slice, source.shape))].copy_(source)
 
 

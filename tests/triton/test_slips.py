@@ -1,0 +1,110 @@
+"""Wrong lines in a copy of a kernel's file, each of which the judge must find.
+
+Every slip is run in the strict interpreter, and under the nightly profile as PTX too.
+"""
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+from forced import facts, judged
+
+from convref.case import parse
+from convref.conformance.operands import operands
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_ptx import Fault
+from convref_triton import emulated
+from convref_triton.activation import activation
+from convref_triton.conv import blocks
+from convref_triton.interpreter import StrictError
+from convref_triton.norm import rows
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.choose import tasks
+from convref_triton.run import interpreted
+
+# fmt: off
+# By file: a line, what is replaced, the wrong text.
+ROWS = (
+    ("layer_norm.fprop:n3c5_i1", "tl.where(on, value - m[:, None], 0.0)", "value - m[:, None]"),
+    ("layer_norm.fprop:n3c5_i1:fill=ones", "square / C + eps", "square / C"),
+    ("layer_norm.fprop:n3c5_i1", "m /= C", "m /= BN"),
+    ("rms_norm.fprop:n3c5_i4", "z *= tl.load(w + c,", "z += tl.load(w + c,"),
+    ("layer_norm.backward:n3c5_i4:mask=100", "g - level[:, None] - z", "g - z"),
+    ("rms_norm.backward:n3c5_i4:mask=10", "- z * along[:, None]", ""),
+    ("layer_norm.backward:n3c5_i4:mask=100", "level / C, along / C", "level / C, along / BN"),
+    ("layer_norm.backward:n9c5_i4:mask=011", "with_z += g * z", "with_z += g"),
+    ("layer_norm.backward:n9c5_i4:mask=001", "to + C, tl.sum(plain", "to + C, tl.max(plain"),
+    ("softmax.fprop:n3c5_i1:fill=normal:seed=1", 'C, float("-inf"))', "C, 0.0)"),
+    ("softmax.fprop:n4c4000_i1:fill=normal", "new, 1.0, tl.exp(top - base)", "new, 1.0, 1.0"),
+    ("log_softmax.fprop:n3c5_i1:fill=normal", "off - tl.log(total)", "off - tl.log2(total)"),
+    ("softmax.backward:n3c5_i1:fill=normal", "y * (g - summed[:, None])", "y * g"),
+    ("log_softmax.backward:n3c5_i1:fill=normal", "g - y * summed[:, None]", "g - y"),
+)
+ACTIVATION = (
+    ("leaky_relu.fprop:n2c24_i9:slope=0.25", "v, v * slope", "v, v * 0.01"),
+    ("leaky_relu.backward:n2c24_i9:slope=0.25", "1.0, slope)", "slope, slope)"),
+    ("silu.backward:n2c24_i9:fill=normal", "v * sigmoid(-v))", "v * sigmoid(v))"),
+    ("sigmoid.fprop:n2c24_i9:fill=normal", "1.0 / (1.0 + tl.exp(-v))", "1.0 / (1.0 + tl.exp(v))"),
+    ("sigmoid.backward:n2c24_i9:fill=normal", "sigmoid(v) * sigmoid(-v)", "sigmoid(v)"),
+    ("relu.backward:n2c24_i9:fill=ties", "v <= 0.0, 0.0, g", "v < 0.0, 0.0, g"),
+    ("hardswish.backward:n2c24_i9:fill=normal", "v >= 3.0, 1.0", "v >= 1.0, 1.0"),
+    ("relu.fprop:n2c24_i9", "element_ty), at < N * VEC)", "element_ty), at < N)"),
+)
+BLOCKS = (
+    ("conv.fprop:n1c48k96g8_i5_f3:dt=bf16:fill=inf", ">= 0x7F800000", "< 0"),
+    ("conv.fprop:n1c48k96g8_i5_f3:dt=bf16:fill=nan", "low = group * each_c", "low = 0"),
+    ("conv.fprop:n1c16k16g8_i20_f1:dt=f16:fill=inf", "low + each_c,", "low + each_c + 1,"),
+    ("conv.fprop:n1c48k96g8_i5_f3:dt=bf16:fill=inf", "each_k + each_k)", "each_k + 1)"),
+    ("conv.dgrad:n1c48k96g8_i5_f3:dt=f16:fill=inf", "range(groups)", "range(groups - 1)"),
+    ("conv.fprop:n1c96k192g24_i5_f1:dt=f16", "from_w = block * group_w", "from_w = 0 * group_w"),
+)
+# fmt: on
+SLIPS = [
+    (file, *slip)
+    for file, slips in ((rows, ROWS), (activation, ACTIVATION), (blocks, BLOCKS))
+    for slip in slips
+]
+IDS = [f"{file.__name__.rpartition('.')[2]}-{wrong}" for file, _, _, wrong in SLIPS]
+
+
+def copied(file, folder, old="", new=""):
+    """Return the module of a file in which `old` is replaced by `new`."""
+    text = Path(file.__file__).read_text("utf-8")
+    assert old in text, "the slip names text that no longer exists"
+    path = folder / "slipped.py"
+    path.write_text(text.replace(old, new), "utf-8")
+    spec = spec_from_file_location(f"{file.__package__}.slipped", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def found(file, line, run):
+    """Return the verdict on a line, or the fault that the interpreter reports."""
+    case = parse(line)
+    arrays = operands(case)
+    tensors, known = facts(case.call, arrays)
+    builder = Builder(case.call, known)
+    (task,) = tasks(builder)
+    assert file.SPEC.refusal(task) is None
+    file.SPEC.add(task, file.SPEC.tiles(task)[0])
+    try:
+        return judged(case, arrays, run(builder.plan(), tensors)).kind
+    except (StrictError, Fault) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("slip", SLIPS, ids=IDS)
+def test_a_wrong_line_is_found(slip, tmp_path):
+    file, line, old, new = slip
+    assert found(file, line, interpreted.run) == "pass"
+    assert found(copied(file, tmp_path, old, new), line, interpreted.run) != "pass"
+
+
+@pytest.mark.nightly(reason="a compilation for each")
+@pytest.mark.parametrize("slip", SLIPS, ids=IDS)
+def test_a_wrong_line_is_found_in_its_ptx(slip, tmp_path):
+    file, line, old, new = slip
+    assert found(copied(file, tmp_path, old, new), line, emulated.run) != "pass"
