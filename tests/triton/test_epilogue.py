@@ -25,7 +25,7 @@ from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, geometry
-from convref_triton.conv import depthwise, direct, dual, flat, gather, split, tma
+from convref_triton.conv import blocks, depthwise, direct, dual, flat, gather, split, tma
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
 from convref_triton.plan.kernels import serving
@@ -43,6 +43,7 @@ LINES = (
     (depthwise, "conv.fprop:n1c5k5g5_i9x7_f3x3_p1:t=1:dt=f32"),
     (direct, "conv.fprop:n2c8k12g4_i6x5_f3x3_s2_p1:dt=f16:mem=nhwc"),
     (direct, "conv.fprop:n2c4k4g4_i5x4_f3x3_s2_p1:t=1:dt=bf16"),
+    (blocks, "conv.fprop:n2c16k32g4_i5x4_f3x3_s2_p1:dt=f16:mem=nhwc"),
     (split, "conv.fprop:n1c640k14_i2x3_f1x1:dt=f32"),
     (split, "conv.fprop:n1c4000k12_i2x1_f1x1:dt=bf16:mem=nhwc"),
     (split, "conv.fprop:n1c640k12g2_i2x2_f2x2_s2:t=1:dt=f32"),

@@ -93,14 +93,17 @@ def blocks(
     )  # fmt: skip
 
 
+SQUARE = tiles(
+    "128x64x64 w8 s4 run8, 64x64x64 w4 s4 run8, 128x32x32 w4 s4 run8, 64x32x32 w4 s4 run8"
+)
 TILES = TileTable(
-    {
-        "f16 bf16": tiles(
-            "128x64x64 w8 s4 run8, 64x64x64 w4 s4 run8, 128x32x32 w4 s4 run8, 64x32x32 w4 s4 run8"
-        )
-    },
+    {"f16 bf16": SQUARE},
     blocks=1,
-    changes=(Change("sm_8", "f16 bf16", Tile(128, 64, 64, 8, 4, run=8)),),
+    changes=(
+        Change("sm_8", "f16 bf16", SQUARE[0]),
+        Change("sm_8", "f16 bf16", SQUARE[1], instead=SQUARE[1]._replace(warps=8)),
+        Change("sm_8", "f16 bf16", SQUARE[3], instead=SQUARE[3]._replace(warps=8)),
+    ),
 )
 
 
@@ -186,5 +189,5 @@ SPEC = KernelSpec(
     kernels=(blocks,),
     work=blocks_work,
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(products=1),
+    expects=Expectation(products=1, loop=((125,), (200,), (200,))),
 )
