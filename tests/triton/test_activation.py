@@ -30,6 +30,12 @@ LINES = tuple(
 )
 
 
+PTX = (
+    "silu.fprop:n1c1_i15:fill=wide:seed=33648",  # e**50, of which tl.exp loses 5 bits
+    "leaky_relu.fprop:n2c24_i5:dt=bf16:fill=normal",
+)
+
+
 @given(CASES, st.integers(0, 2**16))
 def test_every_tile_is_right(case, pick):
     assert backend.supports(case.call) is None
@@ -42,8 +48,8 @@ def test_large_infinite_and_nan_values():
 
 
 def test_the_ptx_is_right():
-    for op in ("silu.backward", "leaky_relu.fprop"):
-        found = examine(parse(f"{op}:n2c24_i5:dt=bf16:fill=normal"), emulated.backend)
+    for line in PTX:
+        found = examine(parse(line), emulated.backend)
         assert (found.verdict, found.reason) == ("pass", "")
 
 
