@@ -224,10 +224,11 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
         far = distance(results, net.model, list(net.graph.weights), images, maps)
         print(f"outputs and gradients differ from torch's by {far:.1e} of its float32's error")
         assert given.dtype != "float64" or far < 1
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     step = net.step(given.mode, given.rate)
     losses = [float(step(images))]
-    print(f"compiled, with the first step, in {time.perf_counter() - start:.1f} s")
+    took = time.perf_counter() - start, time.process_time() - processor
+    print("compiled, with the first step, in {:.1f} s, {:.1f} s of processors".format(*took))
     start = time.perf_counter()
     losses += [float(step(images)) for _ in range(given.steps)]
     print(f"{(time.perf_counter() - start) / given.steps:.3f} s a step")

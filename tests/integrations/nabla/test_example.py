@@ -49,3 +49,28 @@ def test_derivatives_are_right_in_both_modes(record_property):
     expected = convref.conv2d(x, w, **of), *convref.conv2d_backward(dy, x, w, **of)[:2]
     for one, other in zip(found, (*expected, 2 * expected[0]), strict=True):
         np.testing.assert_array_equal(one.to_numpy(), other)
+
+
+@pytest.mark.nightly
+def test_transposed_convolutions_have_second_derivatives():
+    conv2d = example()["conv2d"]
+    import nabla
+
+    of = {"stride": 2, "padding": 1, "dilation": 2, "groups": 2, "output_padding": 1}
+    rng = np.random.default_rng(0)
+    shapes = (1, 4, 3, 2), (4, 3, 3, 2), (1, 6, 8, 4)
+    x, w, dy = arrays = [rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes]
+
+    def gradients(x, w, dy):
+        y, pullback = nabla.vjp(lambda x, w: conv2d(x, w, transposed=True, **of), x, w)
+        return y, *pullback(dy)
+
+    tensors = [nabla.Tensor.from_dlpack(array) for array in arrays]
+    first = gradients(*tensors)
+    _, pullback = nabla.vjp(lambda *given: gradients(*given)[2], *tensors)
+    found = [*first, *pullback(tensors[1])]  # the gradient of <dw, w> in x, w and dy
+    nabla.realize_all(*found)
+    y = convref.conv_transpose2d(x, w, **of)
+    dx, dw, _ = convref.conv_transpose2d_backward(dy, x, w, **of)
+    for one, other in zip(found, (y, dx, dw, dx, np.zeros_like(w), y), strict=True):
+        np.testing.assert_array_equal(one.to_numpy(), other)

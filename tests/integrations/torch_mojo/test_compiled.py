@@ -151,3 +151,52 @@ def test_a_network_with_strides_groups_and_dilation_has_right_gradients(installe
         return torch.autograd.grad((smooth(*leaves)[0] ** 2).sum(), leaves)
 
     convref.assert_close(tuple(found[4:]), reference, reals)
+
+
+def losses(backend, steps):
+    """Return the losses of so many steps of descent on a small network."""
+    import torch
+    from torch import nn
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    layers = (
+        nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=2),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+        nn.Conv2d(8, 6, 3, padding=2, dilation=2),
+        nn.AvgPool2d(2, 1),
+        nn.ConvTranspose2d(6, 3, 3, 2, 1),
+    )
+    network, target = nn.Sequential(*layers), torch.randn(4, 3, 3, 3)
+    images = torch.randn(4, 4, 12, 12)
+
+    def loss_of(images):
+        distance = network(images) - target
+        return (distance * distance).sum()
+
+    compiled = torch.compile(loss_of, backend=backend)
+    descent, found = torch.optim.SGD(network.parameters(), lr=0.002, momentum=0.9), []
+    for _ in range(steps):
+        descent.zero_grad()
+        loss = compiled(images)
+        loss.backward()
+        descent.step()
+        found.append(loss.item())
+    return found
+
+
+@pytest.mark.nightly
+@needs_package
+def test_a_network_trains_only_after_install():
+    from torch_mojo_backend import mojo_backend
+
+    with pytest.raises(Exception, match="_native_batch_norm_legit_functional"):
+        losses(mojo_backend, 1)
+    torch_mojo.install()
+    try:
+        found = losses(mojo_backend, 20)
+    finally:
+        torch_mojo.uninstall()
+    assert found[-1] < found[0] / 2
