@@ -169,10 +169,10 @@ def losses(backend, steps):
         nn.AvgPool2d(2, 1),
         nn.ConvTranspose2d(6, 3, 3, 2, 1),
     )
-    network, target = nn.Sequential(*layers), torch.randn(4, 3, 3, 3)
-    images = torch.randn(4, 4, 12, 12)
+    network = nn.Sequential(*layers)
+    images, target = torch.randn(4, 4, 12, 12), torch.randn(4, 3, 3, 3)
 
-    def loss_of(images):
+    def loss_of(images, target):
         distance = network(images) - target
         return (distance * distance).sum()
 
@@ -180,7 +180,7 @@ def losses(backend, steps):
     descent, found = torch.optim.SGD(network.parameters(), lr=0.002, momentum=0.9), []
     for _ in range(steps):
         descent.zero_grad()
-        loss = compiled(images)
+        loss = compiled(images, target)
         loss.backward()
         descent.step()
         found.append(loss.item())
