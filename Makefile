@@ -33,7 +33,7 @@ help:
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile
 
 check: .venv/.installed-check ## hold the installed backends to the reference
-	$(BIN)/convref check --no-fail --html report
+	$(BIN)/convref check --no-fail --seconds 30 --html report
 
 grade: .venv/.installed-grade ## grade right, wrong and cheating solutions of docs/examples/grade
 	@mkdir -p report
