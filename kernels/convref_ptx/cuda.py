@@ -21,26 +21,64 @@ def _is_cuda(value: Any) -> bool:
 
 
 _DEVICE = torch.Tensor.device.__get__
-_IDENTITIES = (torch.Tensor.cuda, torch.Tensor.pin_memory, torch.Tensor.record_stream)
+_TO = (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda)
+_HOST = "convref_host"  # attribute of tensors that the program has placed on the CPU
+
+
+def on_host(tensor: Any) -> bool:
+    """Return whether a program has placed a tensor on the CPU, or made it of such tensors."""
+    return getattr(tensor, _HOST, False)
 
 
 class Placed(TorchFunctionMode):
-    """Functions of torch with "cuda" for the device use the CPU, and every tensor is on "cuda"."""
+    """Functions of torch with "cuda" for the device use the CPU.
+
+    Every tensor is on "cuda" but those that the program has placed on the CPU by name, and what it
+    computes of them alone.
+    """
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
+        given = dict(kwargs or {})
         if function == _DEVICE:
             found = function(args[0])
-            return torch.device("cuda", 0) if found.type == "cpu" else found
-        if function in _IDENTITIES:
+            return (
+                torch.device("cuda", 0) if found.type == "cpu" and not on_host(args[0]) else found
+            )
+        if function in (torch.Tensor.pin_memory, torch.Tensor.record_stream):
             return args[0]
         if function is torch.device:  # used in another call
-            return function(*args, **(kwargs or {}))
-        given = {name: _moved(value) for name, value in (kwargs or {}).items()}
+            return function(*args, **given)
+        host = _hosted(function, [*args, *given.values()])
         given.pop("pin_memory", None)
-        return function(*map(_moved, args), **given)
+        if function in _TO:
+            if host != on_host(args[0]):  # on a GPU this copies
+                given["copy"] = True
+            elif function is not torch.Tensor.to:
+                return args[0]
+            function = torch.Tensor.to
+        made = function(*map(_moved, args), **{name: _moved(v) for name, v in given.items()})
+        for each in made if isinstance(made, (tuple, list)) else [made]:
+            if host and isinstance(each, torch.Tensor):
+                setattr(each, _HOST, True)
+        return made
+
+
+def _hosted(function: Any, given: Sequence[Any]) -> bool:
+    """Return whether the result of a function is on the CPU: as asked, else as its tensors."""
+    if function in (torch.Tensor.cpu, torch.Tensor.cuda):
+        return function is torch.Tensor.cpu
+    for value in given:
+        named = isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda")
+        if named or isinstance(value, torch.device):
+            return not _is_cuda(value)
+    parts = (value if isinstance(value, (tuple, list)) else [value] for value in given)
+    tensors = [value for part in parts for value in part if isinstance(value, torch.Tensor)]
+    if function is torch.Tensor.to and len(tensors) > 1:
+        tensors = tensors[1:]  # x.to(another)
+    return bool(tensors) and all(map(on_host, tensors))
 
 
 def _moved(value: Any) -> Any:
@@ -110,7 +148,21 @@ def on_cpu(arch: int = 90) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, value in _patches(arch).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
-        is_cuda = property(lambda tensor: True)
-        stack.enter_context(mock.patch.object(torch.Tensor, "is_cuda", is_cuda, create=True))
-        stack.enter_context(Placed())
+        places = {
+            "is_cuda": property(lambda tensor: not on_host(tensor)),
+            "is_cpu": property(on_host),
+            "get_device": lambda tensor: -1 if on_host(tensor) else 0,
+        }
+        for name, value in places.items():
+            stack.enter_context(mock.patch.object(torch.Tensor, name, value, create=True))
+        # While a mode handles Tensor.backward, it is off in the backward of the functions.
+        node, placed = torch.autograd.function.BackwardCFunction, Placed()
+
+        def apply(self: Any, *gradients: Any) -> Any:
+            with placed:
+                return backward(self, *gradients)
+
+        backward = node.apply
+        stack.enter_context(mock.patch.object(node, "apply", apply))
+        stack.enter_context(placed)
         yield

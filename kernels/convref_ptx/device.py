@@ -27,8 +27,9 @@ from convref_driver.manifest import pack
 
 from .cuda import SMS, on_cpu
 from .machine import launch
+from .memory import Allocation
 from .program import Fault, parse
-from .tensors import Address, Descriptor, Operands
+from .tensors import Address, Descriptor, Operands, tracked
 
 WARP = 32
 KINDS = {"i1": "bool", "u1": "bool", "fp16": "f16", "fp32": "f32", "fp64": "f64"}  # of a Manifest
@@ -81,6 +82,7 @@ def device(
         mock.patch.object(driver, "_active", made),
         mock.patch.multiple(triton.testing, do_bench=_untimed, do_bench_cudagraph=_untimed),
         on_cpu(made.arch) if cuda else contextlib.nullcontext(),
+        tracked(),
     ):
         yield made
 
@@ -224,6 +226,10 @@ class Device:
         except Fault as fault:
             if self.findings is None:
                 raise
+            for argument in arguments:  # what the launch would have written is not another finding
+                given = getattr(argument, "allocation", argument)
+                if isinstance(given, Allocation) and given.undefined is not None:
+                    given.undefined[...] = 0
             shown = tuple(map(_shown, values))
             self.findings.append(Finding(program.name, grid, shown, str(fault)))
 

@@ -13,6 +13,7 @@ from .memory import Allocation, GlobalMemory, LocalMemory, Raced, SharedMemory
 from .numbers import Array
 from .operations import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING, WARP
 from .program import Fault, Instruction, Program, refuse
+from .undefined import PartlyDefined
 
 LANES = 4096  # threads of one vector, unless a block has more
 MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
@@ -45,8 +46,9 @@ def launch(
     allocations = [a for a in unique if isinstance(a, Allocation)]
     grain, raced, cause = min([program.grain("global"), *elements]), Raced(), ""
     room = program.sizes["shared"] + shared
+    kind = PartlyDefined if any(a.undefined is not None for a in allocations) else GlobalMemory
     while True:
-        memory = GlobalMemory(allocations, grain, raced)
+        memory = kind(allocations, grain, raced)
         values = [_packed(memory, argument) for argument in arguments]
         got, needs = [len(value) for value in values], [p.size for p in program.parameters]
         refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
@@ -54,7 +56,9 @@ def launch(
         try:
             machine.launch((*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
         except Fault as fault:
-            if cause := memory.cause or cause:
+            if not (cause := memory.cause or cause) and "undefined bits" in str(fault):
+                cause = program.located(memory.unwritten, "reads memory that was not written")
+            if cause:
                 raise Fault(f"{cause}; used by {fault}") from fault
             raise
         if not memory.raced or raced:
@@ -143,8 +147,7 @@ class Machine:
                 self._release()
         begun = self.groups["cp.async.bulk"].begun + self.groups["wgmma"].begun
         for text in [*(work.text for work, *_ in begun), *(box.text for box, _ in self.loads)]:
-            where = next((f" ({i.where})" for _, i in self.code if i.where and i.text == text), "")
-            raise Fault(f"{text}: the kernel exits without waiting for it{where}")
+            raise Fault(self.program.located(text, "the kernel exits without waiting for it"))
 
     def _advance(self, group: Array) -> None:
         """Run the threads of a group until each waits or has exited, lowest instruction first."""

@@ -26,6 +26,7 @@ class Allocation:
     offset: int = 0  # bytes from its first element to the pointer
     skew: int = 0  # bytes by which the address of its first element misses a multiple of 4096
     name: str = ""  # for messages
+    undefined: Array | None = None  # of each byte 0xFF if it is, changed by a launch; None for none
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class GlobalMemory(CheckedMemory):
     FastTrack, Flanagan and Freund, PLDI 2009). What blocks have acquired is kept by block.
     """
 
+    unwritten = ""  # the last instruction that read memory that was undefined before the launch
     block: Array  # of each lane, in the launch
     shared: SharedMemory  # of the blocks that run; its clocks order the accesses of a block
 

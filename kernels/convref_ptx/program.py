@@ -77,6 +77,11 @@ class Program:
         named.update(*self.tables.values())
         return frozenset(at for label, at in self.labels.items() if label in named)
 
+    def located(self, text: str, why: str) -> str:
+        """Return a message for the first instruction with a text, with its place in the source."""
+        where = next((f" ({i.where})" for i in self.code if i.where and i.text == text), "")
+        return f"{text}: {why}{where}" if text else ""
+
     def grain(self, space: str) -> int:
         """Return the size of the smallest write to shared or global memory.
 

@@ -1,17 +1,27 @@
-"""The tensors of a launch as allocations; tensors that share memory are one."""
+"""The tensors of a launch as allocations; tensors that share memory are one.
+
+Memory of torch.empty is NaN, and undefined until an operation of torch or a kernel writes to it.
+The bytes that are undefined are kept with the storage, which all views of it share.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from .cuda import on_host
 from .maps import TensorMap
 from .memory import Allocation, Pointer
 from .numbers import Array
+from .program import Fault
 
 PAGE = 4096
 
@@ -35,7 +45,7 @@ class Operands:
 
     def __init__(self, bounds: str = "tensor") -> None:
         self._bounds = bounds
-        self._spans: list[tuple[int, int, str]] = []
+        self._spans: list[tuple[int, int, str, Any]] = []
 
     def add(self, value: Any, name: str) -> Address | None:
         """Return the pointer of a tensor, or of what has a `data_ptr`, None for a null pointer.
@@ -48,6 +58,8 @@ class Operands:
         owner = value
         while not isinstance(owner, torch.Tensor | None):
             owner = getattr(owner, "base", getattr(owner, "_base", None))
+        if on_host(owner):
+            raise Fault(f"{name} is a tensor on the CPU: the program has placed it there")
         if owner is not None and owner.numel():
             low, storage = owner.data_ptr(), owner.untyped_storage()
             last = sum(s * (n - 1) for n, s in zip(owner.shape, owner.stride()))
@@ -57,16 +69,18 @@ class Operands:
             shape = ", ".join(map(str, owner.shape))
             kind = str(owner.dtype).removeprefix("torch.")
             described = f"{name} {kind}({shape})"
-            self._spans.append((low, high, described))
+            self._spans.append((low, high, described, storage))
         start = int(value.data_ptr())
         return Address(start) if start else None
 
     def arguments(self, given: Sequence[Any]) -> list[Any]:
         """Return the arguments of a launch, with pointers into allocations."""
-        made = [
-            (low, Allocation(_memory(low, high), True, skew=low % PAGE, name=" and ".join(names)))
-            for low, high, names in self._merged()
-        ]
+        made = []
+        for low, high, names, storage in self._merged():
+            memory, name = _memory(low, high), " and ".join(names)
+            if (undefined := shadow(storage)) is not None:
+                undefined = undefined[low - storage.data_ptr() :][: high - low]
+            made.append((low, Allocation(memory, True, 0, low % PAGE, name, undefined)))
 
         def found(address: int) -> tuple[int, Allocation]:
             near = [pair for pair in made if pair[0] <= address]
@@ -84,14 +98,14 @@ class Operands:
 
         return [argument(value) for value in given]
 
-    def _merged(self) -> list[tuple[int, int, list[str]]]:
-        merged: list[tuple[int, int, list[str]]] = []
-        for low, high, name in sorted(self._spans):
+    def _merged(self) -> list[tuple[int, int, list[str], Any]]:
+        merged: list[tuple[int, int, list[str], Any]] = []
+        for low, high, name, storage in sorted(self._spans, key=lambda span: span[:3]):
             if merged and low < merged[-1][1]:
-                start, end, names = merged[-1]
-                merged[-1] = start, max(end, high), [*dict.fromkeys([*names, name])]
+                start, end, names, storage = merged[-1]
+                merged[-1] = start, max(end, high), [*dict.fromkeys([*names, name])], storage
             else:
-                merged.append((low, high, [name]))
+                merged.append((low, high, [name], storage))
         return merged
 
 
@@ -100,3 +114,77 @@ _NONE: Array = np.zeros(0, np.uint8)
 
 def _memory(low: int, high: int) -> Array:
     return np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
+
+
+_SHADOW = "convref_undefined"  # attribute of a storage: 0xFF for each undefined byte
+_EMPTY = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided",
+          "empty_permuted")  # fmt: skip
+
+
+class Tracked(TorchDispatchMode):
+    """Marks memory of torch.empty as undefined, and what operations write to as defined."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        made = function(*args, **(kwargs or {}))
+        if function.overloadpacket.__name__ in _EMPTY and function.namespace == "aten":
+            _poison(made)
+        for n, name in _written(function):
+            define(args[n] if n < len(args) else (kwargs or {}).get(name))
+        return made
+
+
+@cache
+def _written(function: Any) -> list[tuple[int, str]]:
+    """Return the positions and names of the arguments that an operation writes to."""
+    given = enumerate(function._schema.arguments)
+    return [(n, a.name) for n, a in given if a.alias_info is not None and a.alias_info.is_write]
+
+
+def _poison(tensor: torch.Tensor) -> None:
+    storage = tensor.untyped_storage()
+    if storage.device.type == "cpu" and storage.nbytes():
+        pattern = 1 if tensor.dtype == torch.bool else 0xFF
+        ctypes.memset(storage.data_ptr(), pattern, storage.nbytes())
+        setattr(storage, _SHADOW, np.full(storage.nbytes(), 0xFF, np.uint8))
+
+
+def shadow(storage: Any) -> Array | None:
+    """Return a mask of the undefined bytes of a storage, None if there are none."""
+    found = getattr(storage, _SHADOW, None)
+    return found if found is not None and len(found) == storage.nbytes() else None
+
+
+def define(value: Any) -> None:
+    """Mark the elements of a tensor, or of several, as defined."""
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            define(each)
+    elif isinstance(value, torch.Tensor) and value.layout == torch.strided and value.numel():
+        if (mask := shadow(value.untyped_storage())) is None:
+            return
+        size = value.element_size()
+        start, strides = value.storage_offset() * size, (n * size for n in value.stride())
+        shape = (*value.shape, size)
+        np.lib.stride_tricks.as_strided(mask[start:], shape, (*strides, 1))[...] = 0
+
+
+@contextlib.contextmanager
+def tracked() -> Iterator[None]:
+    """Follow the undefined memory of the tensors that are made within this context."""
+
+    def defining(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            define(tensor)  # others may write to it from now on
+            return method(tensor, *args, **kwargs)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for name in ("numpy", "__array__", "__dlpack__"):
+            method = defining(getattr(torch.Tensor, name))
+            stack.enter_context(mock.patch.object(torch.Tensor, name, method))
+        stack.enter_context(Tracked())
+        yield

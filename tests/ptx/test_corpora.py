@@ -1,5 +1,6 @@
 """Kernels of other packages run right, but for those whose findings `docs/sanitize.md` explains."""
 
+import importlib
 import os
 
 import pytest
@@ -25,7 +26,8 @@ KNOWN = {
         "matmul_kernel_descriptor_persistent": "refused",
     },
 }
-SOME = {"gems": "sigmoid", "liger": "softmax", "attorch": "Softmax", "fla": "rotary"}
+SOME = {"gems": "sigmoid", "liger": "softmax", "attorch": "Softmax", "fla": "rotary",
+        "gluon": "memcpy_1d_tma"}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore")  # those of the packages
@@ -44,3 +46,17 @@ def test_corpus(name):
     assert not {k: text for k, text in wrong.items() if not text.startswith(known.get(k, "\n"))}
     assert kernels
     assert cases
+
+
+@pytest.mark.nightly(reason="a process for each fault")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", corpora.NAMES)
+def test_seeded_faults_are_found(name):
+    """Each fault that is seeded into a kernel of a package is found, at its line."""
+    faults = importlib.import_module("corpora.faults")
+    try:
+        count, missed = faults.campaign(name, show=lambda line: None)
+    except ImportError as error:
+        pytest.skip(str(error))
+    assert not missed
+    assert count

@@ -198,6 +198,86 @@ def test_programs_for_cuda_stay_on_the_cpu():
     assert out.sum().item() == 400
 
 
+def test_tensors_that_the_program_placed_on_the_cpu_are_there():
+    with device("sm_90"):
+        x = torch.ones(200, device="cuda")
+        here = x.cpu()
+        here += 1  # a copy, as from a GPU
+        assert x.sum().item() == 200
+        for host in (here, x.to("cpu"), torch.zeros(3, device="cpu"), here[:2] * 2,
+                     torch.cat([here, here]), torch.empty_like(here), x.to(here)):  # fmt: skip
+            assert host.device == torch.device("cpu")
+            assert (host.is_cuda, host.is_cpu, host.get_device()) == (False, True, -1)
+        assert here.cpu() is here
+        for placed in (x, here.cuda(), here.to("cuda"), here.to(x), x + here[0]):
+            assert placed.device == torch.device("cuda", 0)
+            assert (placed.is_cuda, placed.is_cpu, placed.get_device()) == (True, False, 0)
+        assert x.cuda() is x
+        with pytest.raises(Fault, match="y is a tensor on the CPU"):
+            add[(4,)](x, here, x, 200, 0, BLOCK)
+
+
+def test_backward_of_a_function_is_on_cuda():
+    seen = []
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, dy):
+            seen.append((dy.device.type, torch.empty(2, device=dy.device).device.type))
+            return 2 * dy
+
+    with device("sm_90"):
+        x = torch.ones(3, device="cuda", requires_grad=True)
+        Twice.apply(x).sum().backward()
+        (gradient,) = torch.autograd.grad(Twice.apply(x).sum(), x)
+    assert seen == [("cuda", "cuda")] * 2
+    assert torch.equal(gradient, x.grad)
+
+
 def test_architecture_must_be_known():
     with pytest.raises(ValueError, match="arch is 'gfx942', needs sm_80"), device("gfx942"):
         pass
+
+
+@triton.jit
+def copied(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, i < n), i < n)
+
+
+def test_memory_that_nothing_wrote_is_undefined():
+    def run(x, out):
+        copied[(2,)](x, out, 100, BLOCK)
+        return out
+
+    with device("sm_90"):
+        x, out = torch.empty(100), torch.empty(100)
+        assert x.isnan().all()
+        with pytest.raises(Fault, match=r"reads memory that was not written .*test_device.py:\d+"):
+            run(x, out)
+        x[:99] = 1
+        with pytest.raises(Fault, match="reads memory that was not written"):
+            run(x, out)
+        x[99:].fill_(1)
+        assert run(run(x, out), torch.empty_like(x)).sum() == 100  # a kernel writes to it
+        x, y = torch.empty(200)[::2], torch.empty(100, dtype=torch.int32)
+        torch.add(out, out, out=x)
+        y.numpy()[...] = 3
+        assert run(torch.as_strided(x, (100,), (1,)).copy_(out), torch.empty(100)).sum() == 100
+        assert run(y, torch.empty(100)).sum() == 300
+        assert run(torch.ones(100).new_empty(100).normal_(), out) is out
+        with pytest.raises(Fault, match="updates memory that was not written"):
+            total[(1,)](out, torch.empty(1), 100, BLOCK, True)
+
+
+def test_a_launch_that_ends_at_a_finding_leaves_no_second_one():
+    findings, x = [], torch.ones(100)
+    with device("sm_90", findings=findings):
+        out = torch.empty(100)
+        add[(2,)](x, x, out, 100, 1, BLOCK)
+        copied[(2,)](out, torch.empty(100), 100, BLOCK)
+    assert len(findings) == 1

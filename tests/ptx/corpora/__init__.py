@@ -17,7 +17,7 @@ import torch
 from convref_ptx.device import device
 
 PACKAGES = {"liger": "liger_kernel", "gems": "flag_gems", "fla": "fla"}
-NAMES = (*PACKAGES, "attorch", "tutorials")
+NAMES = (*PACKAGES, "attorch", "tutorials", "gluon")
 LIMIT = int(os.environ.get("CONVREF_CORPORA_SECONDS", "240"))  # of a case
 # Of the cases of a kernel the last state counts; "raises": the case ended with nothing compared.
 STATES = ("raises", "slow", "right", "differs", "finding", "refused")
@@ -29,6 +29,12 @@ def folder(name):
     if not path.is_absolute() or not path.is_dir():
         raise ImportError(f"CONVREF_CORPORA names no folder with {name}")
     return path
+
+
+def available(name):
+    """Raise an ImportError if the package of a corpus is not installed."""
+    if name in PACKAGES and importlib.util.find_spec(PACKAGES[name]) is None:
+        raise ImportError(f"{PACKAGES[name]} is not installed")
 
 
 def leaf(*shape):
@@ -118,8 +124,7 @@ def outcome(run, arch):
 
 def sweep(name, chosen="", arch="sm_90", show=print):
     """Run the cases of a corpus whose names contain `chosen`; return the kernels and cases."""
-    if name in PACKAGES and importlib.util.find_spec(PACKAGES[name]) is None:
-        raise ImportError(f"{PACKAGES[name]} is not installed")
+    available(name)
     with device(arch):
         cases = list(importlib.import_module(f"corpora.{name}").cases())
     kernels, done = {}, {}

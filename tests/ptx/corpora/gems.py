@@ -36,7 +36,7 @@ def compared(function, aten, info):
     """Return pairs of results of an operator and ATen's on two samples that both take."""
     dtype = next(d for d in DTYPES if d in info.dtypes)
     pairs, found = [], 0
-    for sample in islice(info.sample_inputs("cpu", dtype), SAMPLES):
+    for sample in islice(info.sample_inputs("cuda", dtype), SAMPLES):
         given = (sample.input, *sample.args)
         try:
             want = aten(*_copied(given), **sample.kwargs)
