@@ -132,6 +132,16 @@ def test_data_that_a_kernel_cannot_have_read_are_no_part_of_the_program():
 
 
 @recording()
+def test_tables_that_a_kernel_can_compute_too_are_part_of_the_program():
+    table = (torch.arange(40.0) * 0.37).cos()  # what it was computed of is freed
+    x = torch.randn(3, 40)
+    expected, actual = x * table, torch.empty(3, 40)
+    wide = (torch.arange(40, dtype=torch.float64) * 0.37).cos()
+    actual.numpy()[:] = (x.double() * wide).numpy()
+    assert assert_close(actual, expected).verdict.worst > 0
+
+
+@recording()
 def test_a_dtype_other_than_that_of_expected():
     x, w = torch.randn(9, 33), torch.randn(33, 5)
     half, wide = torch.bfloat16, torch.float64

@@ -64,6 +64,7 @@ class _Memory:
     freed: float = math.inf
     is_made: bool = False  # by a step
     is_open: bool = False  # allocated without contents, and no operation of PyTorch wrote to it
+    is_drawn: bool = False  # random numbers
     before: Tensor | None = None
 
 
@@ -101,7 +102,8 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
             return self._drawn(func(*args, **kwargs), targets)
         operands = [t for t in tree_leaves((args, kwargs)) if _is_plain(t)]
         if not targets and (packet in LIKE or packet in UNWRITTEN or not operands):
-            return self._new(func(*args, **kwargs), packet in UNWRITTEN)
+            is_drawn = torch.Tag.nondeterministic_seeded in func.tags
+            return self._new(func(*args, **kwargs), packet in UNWRITTEN, is_drawn)
         kept: Any = tree_map(self._kept, (args, kwargs))
         out = func(*args, **kwargs)
         places = [self._result(t) for t in tree_leaves(out)]
@@ -119,10 +121,11 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
         if new or written:
             self._steps.append(Step(self._now, func, kept, places, read | written, new | written))
 
-    def _new(self, out: Any, is_open: bool = False) -> Any:
+    def _new(self, out: Any, is_open: bool, is_drawn: bool) -> Any:
         """Note the storages of results that are data."""
         for tensor in filter(_is_plain, tree_leaves(out)):
-            self._memory[self._number(tensor)].is_open = is_open and tensor.numel() > 0
+            memory = self._memory[self._number(tensor)]
+            memory.is_open, memory.is_drawn = is_open and tensor.numel() > 0, is_drawn
         return out
 
     def _drawn(self, out: Any, targets: list[Tensor]) -> Any:
@@ -134,8 +137,9 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
                 kept: Any = ((self._place(target), drawn), {})
                 self._note(_aten.copy_.default, kept, [], [], [target])
                 self._steps[-1].reads.add(drawn.storage)
-            memory.is_open = False
-        return out if targets else self._new(out)
+                memory = self._memory[drawn.storage]
+            memory.is_open, memory.is_drawn = False, True
+        return out if targets else self._new(out, False, True)
 
     def _number(self, tensor: Tensor) -> int:
         """Return the number of a tensor's storage, a new one at its first use."""
@@ -199,9 +203,9 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
     ) -> tuple[Callable[..., list[Tensor]], tuple[Tensor, ...]]:
         """Return the function that computed `results`, and its arguments: data of the test.
 
-        Data are what no recorded operation computed, and what is computed from data that were freed
-        before the memory of `actual` was allocated: a kernel that writes there cannot read them.
-        With `is_single`, float64 is replaced by float32.
+        Data are what no recorded operation computed, and what is computed of random numbers that
+        were freed before the memory of `actual` was allocated: a kernel that writes there can
+        neither read nor repeat them. With `is_single`, float64 is replaced by float32.
         """
         steps, needed = self._led_to(results)
         first, rest = self._split(steps, self._start(actual, steps, needed))
@@ -240,14 +244,16 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
     def _split(self, steps: list[Step], start: float) -> tuple[list[Step], list[Step]]:
         """Return the steps before `start` that computed data, and the others."""
         data, rest, taken = list[Step](), list[Step](), set[int]()
+        drawn = {number for number, memory in enumerate(self._memory) if memory.is_drawn}
         for step in steps:
-            operands = step.reads - step.writes
-            is_freed = all(self._memory[number].freed <= start for number in operands)
-            if step.number < start and is_freed and not taken & (step.reads | step.writes):
+            others, both = step.reads - step.writes, step.reads | step.writes
+            is_freed = all(self._memory[number].freed <= start for number in others)
+            if step.number < start and is_freed and drawn & step.reads and not taken & both:
                 data.append(step)
+                drawn |= step.writes
             else:
                 rest.append(step)
-                taken |= step.reads | step.writes
+                taken |= both
         return data, rest
 
 
