@@ -168,6 +168,7 @@ def test_the_form_of_results():
         (x, {"msg": lambda text: f"mine: {text}"}, "^mine: wrong: output"),
         ([x + 1], {}, r"actual has output\[0\], needs output"),
         (x[:, :1] + 1, {}, "has shape"),
+        (1.5, {}, "is a float, needs a Tensor"),
     ):
         with pytest.raises(AssertionError, match=says):
             assert_close(got, expected["a"][0], **flags)
@@ -199,7 +200,7 @@ def test_what_cannot_be_judged_is_refused():
         assert_close(x + 1, x.to_sparse() @ x)
     expected = x.exp()
     expected.numpy()[0] = 0
-    with pytest.raises(ConvrefError, match="code that PyTorch does not see"):
+    with pytest.raises(ConvrefError, match="other code wrote to it, or to its data"):
         assert_close(expected.clone(), expected)
 
 

@@ -155,10 +155,7 @@ def _check_recorded(
         return
     if judged(Program(function, data, {}, numerics), wanted).verdict.kind == "wrong":
         what = f"{', '.join(computed)} of expected is not what the recorded operations compute"
-        why = (
-            "code that PyTorch does not see changed its memory or its data: let it write to a copy"
-        )
-        raise invalid("assert_close", f"{what}; {why}")
+        raise invalid("assert_close", f"{what}: other code wrote to it, or to its data; copy them")
 
 
 def _leaves(tree: Any) -> tuple[dict[str, Any], Any]:
@@ -170,8 +167,10 @@ def _leaves(tree: Any) -> tuple[dict[str, Any], Any]:
 
 
 def _wrong_form(name: str, got: Any, want: Any, form: dict[str, bool]) -> str:
-    are_tensors = isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor)
-    for what in (what for what, is_checked in form.items() if is_checked and are_tensors):
+    kinds = [isinstance(leaf, torch.Tensor) for leaf in (got, want)]
+    if any(kinds) and not all(kinds):
+        return f"wrong: {name} is a {type(got).__name__}, needs a {type(want).__name__}"
+    for what in (what for what, is_checked in form.items() if is_checked and all(kinds)):
         is_, needs = getattr(got, what), getattr(want, what)
         is_, needs = (is_(), needs()) if what == "stride" else (is_, needs)
         if is_ != needs:
