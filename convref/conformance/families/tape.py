@@ -72,8 +72,9 @@ class Tape:
     def choose(self, options: Sequence[T], plain: T | None = None) -> T:
         """Return one of the options as a decision; `plain` is the first if it is not given."""
         usual = options[0] if plain is None else plain
-        distinct = options if self._kind.gap == 0 else tuple(dict.fromkeys(options))
-        return self.decide(lambda: self.pick(distinct), usual)
+        if self._kind.gap == 0:
+            return self.pick(options)
+        return self.decide(lambda: self.pick(tuple(dict.fromkeys(options))), usual)
 
     def often(self, options: Sequence[T]) -> T:
         """Return one of some options that are all usual, the first in a minimal example."""
@@ -98,7 +99,10 @@ class Tape:
 
     def word(self, size: int) -> int:
         """Return an integer of `size` bytes."""
-        return int.from_bytes(next(self._bytes, 0) for _ in range(size))
+        found = 0
+        for _ in range(size):
+            found = found << 8 | next(self._bytes, 0)
+        return found
 
     def _unusual(self) -> bool:
         if self._within or self._kind.gap == 0:
