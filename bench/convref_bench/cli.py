@@ -34,6 +34,7 @@ MAINTAINERS = {
     "tune": ("gpu.tuner:main", "time every configuration of a backend on a suite"),
     "fit": ("gpu.fit:main", "fit the rates of the time estimate to measured times"),
     "public": ("gpu.public:main", "compare the time estimate with published times"),
+    "estimated": ("gpu.estimated:main", "compare the time estimate with the roof"),
     "keep": ("gpu.keep:main", "reduce a GPU run to the files that are committed, one per card"),
     "page": ("report.docs_page:main", "write the committed files into docs/performance.md"),
     "step": ("gpu.steps:run", "run one step of `gpu` in this process"),

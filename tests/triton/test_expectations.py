@@ -97,6 +97,15 @@ def test_budgets_of_the_reference_configurations(kernel):
     assert found.loop <= budget
 
 
+@COMPILER
+def test_few_result_channels_read_filters_16_bytes_at_a_time():
+    """The gradient of a stem: a copy of the filters has the 64 reduced channels innermost."""
+    line, title = "conv.dgrad:n2c3k64_i32x32_f7x7_s2_p3:bias=0", "gather 64x32x32 w4 s4"
+    ((_, found),) = inspected(compiled_here([launched(line, title)]), "sm_90")
+    assert set(found.loop_loads) == {"cp.async 16"}
+    assert not found.spills
+
+
 # Regressions: each must be reported, alone.
 
 

@@ -263,7 +263,7 @@ def gather_loaded(task: Task, tile: Tile) -> float:
 
 def gather_work(task: Task, tile: Tile) -> Work:
     count, steps = gather_tile_count(task, tile), gather_steps(task, tile)
-    options = {"vector": task.width, "per_vector": 16, "loaded": gather_loaded(task, tile)}
+    options = {"vector": task.load_width, "per_vector": 16, "loaded": gather_loaded(task, tile)}
     return cost.block_work(task, tile, count, steps, reached=0.7, **options)
 
 

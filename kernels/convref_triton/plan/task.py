@@ -152,12 +152,20 @@ class Task:
 
     @property
     def width(self) -> int:
-        """Return the bytes of the widest vector that channels divide into."""
+        """Return the bytes of the widest vector that channels of both sides divide into."""
         return vector(self.dtype, *self.channels) * ITEMSIZE[self.dtype]
+
+    @property
+    def load_width(self) -> int:
+        """Return the bytes of the widest vector of reduced channels: `aligned_pairs` has these."""
+        return vector(self.dtype, self.channels[0]) * ITEMSIZE[self.dtype]
 
     def aligned_pairs(self) -> Pairs:
         """Return the pairs in the layout that a matrix product reads best."""
         xs, ws = (self.one_order([pair[side] for pair in self.pairs]) for side in (0, 1))
+        if self.kind == "scatter" and self.load_width > self.width:  # few result channels
+            k, *taps, c = channels_last(self.geometry.rank)
+            ws = [self.builder.in_order(w, (c, *taps, k)) for w in ws]
         return tuple(zip(xs, ws))
 
     def one_order(self, tensors: list[Tensor]) -> list[Tensor]:
