@@ -114,6 +114,11 @@ def test_a_second_derivative_is_refused():
     assert backend.supports(parse(line).call) == reason
 
 
+def test_columns_of_the_last_block_fit_32_bits():
+    for columns, reason in ((2**31 - 2049, None), (2**31 - 2048, "2147481600 elements or more")):
+        assert backend.supports(parse(f"softmax.fprop:n1c{columns}_i1").call) == reason
+
+
 STATIC = [
     f"{op}.{pass_}:n4096c{c}_i1" for op in rows.SPEC.serves for pass_ in ("fprop", "backward")
     for c in (1024, 72)

@@ -28,6 +28,8 @@ def written(instruction: MachineInstruction) -> range:
 
     >>> written(MachineInstruction(0, "LDS.128", "R4, [R2+0x10]"))
     range(4, 8)
+    >>> written(MachineInstruction(0, "HMMA.16816.F32.BF16", "R8, R4, R2, R8"))
+    range(8, 12)
     >>> written(MachineInstruction(0, "STS.128", "[R2], R4"))
     range(0, 0)
     """
@@ -40,6 +42,8 @@ def written(instruction: MachineInstruction) -> range:
     count = max((WIDTHS.get(part, 1) for part in parts), default=1)
     if name == "LDSM":
         count = int(parts[-1]) if parts[-1].isdigit() else 1
+    if re.fullmatch("[HIBDQ]MMA", name):
+        count = 2 if "F16" in parts[1:2] else 4
     if re.match("D(ADD|MUL|FMA)|CS2R", name) and "32" not in parts:
         count = 2
     return range(int(found[1]), int(found[1]) + count)
