@@ -290,6 +290,10 @@ def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: st
 def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     """Copy a register, join several into one, the first as its lower part, or split one."""
     to, a = i.operands
+    if not isinstance(to, tuple) and not isinstance(a, tuple):
+        value = m.read(i, a, f"b{numbers.width(kind)}", lanes, 1)
+        m.write(i, to, value, lanes, m.undefined_bits(a, lanes))
+        return
     given = a if isinstance(a, tuple) else (a,)
     pairs = [(word, f"b{numbers.width(kind) // len(given)}") for word in given]
     bits = numbers.BITS[numbers.width(kind) // (len(to) if isinstance(to, tuple) else 1)]

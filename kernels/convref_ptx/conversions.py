@@ -34,7 +34,7 @@ def _rounded(value: Array, to: str, mode: str = "n") -> Array:
         wide, toward = near.astype(np.float64), near.dtype.type(_TOWARD[mode])
         over = {"z": abs(wide) > abs(value), "m": wide > value, "p": wide < value}[mode]
         near = np.where(over, np.nextafter(near, toward), near)
-    return numbers.rounded(near.astype(np.float32), to) if to == "f16" else near
+    return numbers.rounded(near, to) if to == "f16" else near
 
 
 def _to_integer(mode: str, ftz: str | None, to: str, kind: str, a: Array) -> Array:
@@ -86,8 +86,11 @@ def _from_integer(mode: str, to: str, kind: str, a: Array) -> Array:
 
 
 def _pair(mode: str, relu: str | None, to: str, upper: Array, lower: Array) -> Array:
-    wide = (a.astype(np.float64) for a in (upper, lower))
-    made = [_rounded(np.fmax(a, 0) if relu else a, to, mode[1]).view(np.uint16) for a in wide]
+    words = (np.fmax(a, 0) if relu else a for a in (upper, lower))
+    made = [
+        numbers.rounded(a, to) if mode == "rn" else _rounded(a.astype(np.float64), to, mode[1])
+        for a in words
+    ]
     return made[0].astype(np.uint32) << np.uint32(16) | made[1]
 
 

@@ -59,30 +59,33 @@ class Groups:
 
     def _mark(self, work: Work, rows: Array, when: int | None) -> None:
         """Set the time of the accesses of some rows: IN_FLIGHT, or None for the current time."""
-        shared, lanes = self.machine.shared, work.lanes[rows]
+        m, index = self.machine, slice(None) if rows.all() else rows
+        shared, lanes = m.shared, work.lanes[index]
         column, at = shared.column(lanes), shared.now(lanes) if when is None else when
         if work.reads.size:
-            shared.read[column, work.reads[rows]] = at
+            shared.set_read(work.reads[index], lanes, at)
         if work.writes.size:
-            shared.written[work.writes[rows]], shared.writer[work.writes[rows]] = at, column
+            shared.written[work.writes[index]], shared.writer[work.writes[index]] = at, column
         if work.sums.size:
             threads = (lanes[:, None] + np.arange(WARP)).ravel()
-            self.machine.in_flight[np.ix_(work.sums, threads)] = when is not None
+            every = len(threads) == m.count
+            m.in_flight[work.sums if every else np.ix_(work.sums, threads)] = when is not None
 
     def wait(self, lanes: Array, left: int) -> None:
         """Finish the work of some threads except their `left` latest groups; with -1 all of it."""
         limit = np.full(len(self.committed), -1)
         limit[lanes] = self.committed[lanes] - left
-        begun, self.begun = self.begun, []
+        begun, self.begun, finished = self.begun, [], False
         for work, group, rest in begun:
             over = rest & (group < limit[work.lanes])
             if over.any():
+                finished = True
                 if self.machine.late:
                     work.move(over)
                 self._mark(work, over, None)
             if (rest & ~over).any():
                 self.begun.append((work, group, rest & ~over))
-        for work, _, rest in self.begun:  # finished and unfinished work may read the same cell
+        for work, _, rest in self.begun if finished else ():  # both may read the same cell
             self._mark(work, rest, IN_FLIGHT)
 
 
@@ -105,16 +108,18 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
     real = m.read(i, real, "u32", lanes).astype(np.int64)
     refuse(real > size, i.text, f"a source of {real.max()} bytes")
     source = addresses(m, i, from_, lanes)
-    refuse(source % size, i.text, f"an address is not a multiple of {size}")
+    refuse(source & size - 1, i.text, f"an address is not a multiple of {size}")
     place = m.shared.places(i.text, addresses(m, i, to, lanes), size, lanes)
-    refuse(len(np.unique(place)) < len(place), i.text, "race, two threads write to one place")
+    twice = not np.diff(np.sort(place)).all()
+    refuse(twice, i.text, "race, two threads write to one place")
     part = int(np.gcd.reduce(real, initial=size))  # all sources have a multiple of these bytes
 
     def move(rows: Array) -> None:
-        values = np.zeros((len(lanes), size // part, part), np.uint8)
+        values = np.zeros((len(lanes), size // part), f"V{part}")
         row, n = np.nonzero(rows[:, None] & (np.arange(0, size, part) < real[:, None]))
-        values[row, n], _ = m.memory.load(i.text, source[row] + n * part, part, lanes[row])
-        m.shared.lines(size)[place[rows] // size] = values.reshape(-1, size)[rows]
+        found, _ = m.memory.load(i.text, source[row] + n * part, part, lanes[row])
+        values[row, n] = found.view(values.dtype)[:, 0]
+        m.shared.lines(size)[place[rows] // size] = values.view(f"V{size}")[rows, 0]
 
     cells = m.shared.cells(place, size)
     m.groups["cp.async"].begin(Work(i.text, lanes, move, writes=cells))

@@ -9,13 +9,13 @@ import numpy as np
 from . import arithmetic, atomics, conversions, matrices, numbers, operations  # noqa: F401
 from .copies import Barrier, Box, Groups
 from .maps import TensorMap
-from .memory import Allocation, GlobalMemory, LocalMemory, Raced, SharedMemory
+from .memory import Allocation, GlobalMemory, LocalMemory, Raced, SharedMemory, Unrecorded
 from .numbers import Array
 from .operations import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING, WARP
 from .program import Fault, Instruction, Program, refuse
 from .undefined import PartlyDefined
 
-LANES = 4096  # threads of one vector, unless a block has more
+LANES = 8192  # threads of one vector, unless a block has more
 MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
 
 
@@ -45,16 +45,18 @@ def launch(
     elements = [known.itemsize for known in maps.values()]
     allocations = [a for a in unique if isinstance(a, Allocation)]
     grain, raced, cause = min([program.grain("global"), *elements]), Raced(), ""
-    room = program.sizes["shared"] + shared
+    room, changed = program.sizes["shared"] + shared, np.zeros(len(allocations) + 1, bool)
     kind = PartlyDefined if any(a.undefined is not None for a in allocations) else GlobalMemory
     while True:
-        memory = kind(allocations, grain, raced)
+        memory = kind(allocations, grain, raced, changed)
         values = [_packed(memory, argument) for argument in arguments]
         got, needs = [len(value) for value in values], [p.size for p in program.parameters]
         refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
         machine = Machine(program, memory, values, maps, seed, late, room)
         try:
             machine.launch((*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
+        except Unrecorded:
+            continue
         except Fault as fault:
             if not (cause := memory.cause or cause) and "undefined bits" in str(fault):
                 cause = program.located(memory.unwritten, "reads memory that was not written")
@@ -96,6 +98,7 @@ class Machine:
         size, program, self.grid = prod(threads), self.program, tuple(grid)
         self.count = len(blocks) * size
         self.all = np.arange(self.count)
+        self.warps: Array | None = None  # lanes that are whole warps
         self.block = np.repeat(np.arange(len(blocks)), size)  # of each lane, among these blocks
         within = np.tile(np.arange(size), len(blocks))
         warps = -(-size // WARP)
@@ -120,6 +123,7 @@ class Machine:
         self.loads: list[tuple[Box, Barrier]] = []  # in flight
         # Registers of wgmma: used by work in flight; not ordered by a wgmma.fence yet.
         self.in_flight = np.zeros((len(self.fragments), self.count), bool)
+        self.tiles: dict[Any, tuple[Any, Array]] = {}  # of `matrices.tile`
         self.unfenced = np.ones_like(self.in_flight)
         self._steps, self._resumed, self._retried = 0, 0, dict[int, tuple[int, bytes]]()
 
@@ -161,7 +165,7 @@ class Machine:
         least = at.min()
         if at.max() == least:
             return active
-        for pc in np.unique(at):
+        for pc in numbers.distinct(at):
             lanes = active[at == pc]
             if self.code[pc][0].convergent:
                 lanes = lanes[self._whole(lanes)]
@@ -180,12 +184,14 @@ class Machine:
 
         If all running lanes are among them (`alone`), they stop only where they diverge.
         """
-        begin, leaders = pc, self.program.leaders
+        begin, leaders, whole = pc, self.program.leaders, lanes is self.all
         while alone or pc == begin or pc not in leaders:
             refuse(pc == len(self.code), self.program.name, "runs past its end")
             (function, words, diverges, convergent), i = self.code[pc]
-            if convergent and pc != begin and not self._whole(lanes).all():
-                break
+            if convergent and pc != begin and not whole:
+                whole = bool(self._whole(lanes).all())
+                if not whole:
+                    break
             chosen = self._guarded(i, lanes) if i.predicate else lanes
             pc += 1
             if diverges:
@@ -242,16 +248,16 @@ class Machine:
         if len(full := waiting[there == need]):
             self._synchronize(full, key[there == need])
         blocked = np.flatnonzero(self.state == AT_MBARRIER)
-        for place in np.unique(self.at[blocked]):
+        for place in numbers.distinct(self.at[blocked]):
             lanes = blocked[self.at[blocked] == place]
             self._resume(lanes[self.barriers[int(place)].passed(self.need[lanes])])
-        still = np.setdiff1d(self.block[self.state != EXITED], self.block[self.state == RUNNING])
-        for block in still:
+        running = np.bincount(self.block[self.state == RUNNING], minlength=len(alive))
+        for block in np.flatnonzero((alive > 0) & (running == 0)):
             self._progress(int(block))
 
     def _synchronize(self, lanes: Array, key: Array) -> None:
-        warps = np.unique(key * self.count + self.warp[lanes])
-        positions = np.unique(self.warp[lanes] * len(self.code) + self.pc[lanes])
+        warps = numbers.distinct(key * self.count + self.warp[lanes])
+        positions = numbers.distinct(self.warp[lanes] * len(self.code) + self.pc[lanes])
         refuse(
             len(positions) != len(warps), self.program.name, "a warp waits at different barriers"
         )
@@ -291,19 +297,26 @@ class Machine:
 
     def read(self, i: Instruction, operand: Any, kind: str, lanes: Array, lax: int = -1) -> Array:
         """Return an operand as a type; undefined bits read as `lax`, 0 or 1; with -1 they fault."""
-        known = operand in self.registers
-        held = self.registers[operand] if known else self._fixed(i, operand, kind)
-        bits = np.dtype(numbers.BITS[numbers.width(kind)])
-        chopped = i.op.startswith("cvt.") and held.dtype.itemsize > bits.itemsize
-        if held.dtype != bits and not chopped:
-            raise Fault(f"{i.text}: {operand} is not {numbers.width(kind)} bits wide")
-        if operand in self.fragments and self.in_flight[self.fragments[operand], lanes].any():
-            raise Fault(f"{i.text}: {operand} is in use by work that has not been waited for")
+        held = self.registers.get(operand)
+        if held is None:
+            held = self._fixed(i, operand, kind)
+        elif operand in self.fragments:
+            self._check_not_in_flight(i, operand, lanes)
         pattern = held if lanes is self.all else held[lanes]
         if lax < 1 and (undefined := self.undefined_bits(operand, lanes)) is not None:
             refuse(lax < 0, i.text, f"{operand} has undefined bits")
             pattern = pattern & ~undefined
-        return numbers.as_type(pattern.astype(bits) if chopped else pattern, kind)
+        bits = numbers.BITS[numbers.width(kind)]
+        if held.dtype != bits:
+            chopped = i.op.startswith("cvt.") and held.itemsize > bits.itemsize
+            refuse(not chopped, i.text, f"{operand} is not {numbers.width(kind)} bits wide")
+            pattern = pattern.astype(bits)
+        return numbers.as_type(pattern, kind)
+
+    def _check_not_in_flight(self, i: Instruction, name: str, lanes: Array) -> None:
+        used = self.in_flight[self.fragments[name]]
+        wrong = used.any() and used[lanes]
+        refuse(wrong, i.text, f"{name} is in use by work that has not been waited for")
 
     def _fixed(self, i: Instruction, operand: Any, kind: str) -> Array:
         key = (repr(operand), kind) if isinstance(operand, (int, float)) else operand
@@ -342,14 +355,10 @@ class Machine:
         if held.dtype.itemsize != value.dtype.itemsize:
             raise Fault(f"{i.text}: {to} is not {8 * value.itemsize} bits wide")
         if to in self.fragments:
-            row = self.fragments[to]
-            refuse(
-                self.in_flight[row, lanes],
-                i.text,
-                f"{to} is in use by work that has not been waited for",
-            )
-            self.unfenced[row, lanes] = True
-        self.set(to, value.view(held.dtype), lanes, undefined)
+            self._check_not_in_flight(i, to, lanes)
+            self.unfenced[self.fragments[to], self.rows(lanes)] = True
+        value = value if value.dtype == held.dtype else value.view(held.dtype)
+        self.set(to, value, lanes, undefined)
 
     def spread(
         self, i: Instruction, to: Any, rows: Any, lanes: Array, undefined: Any = None
@@ -361,19 +370,24 @@ class Machine:
     def set(self, to: str, value: Array, lanes: Array, undefined: Array | None = None) -> None:
         """Set a register; undefined bits are stored as ones."""
         held = self.registers[to]
-        self.registers[to] = _put(held, lanes, value if undefined is None else value | undefined)
-        if undefined is not None or self.undefined_bits(to, lanes) is not None:
-            none = np.zeros_like(held)
-            undefined = none[lanes] if undefined is None else undefined
-            mask = _put(self.undefined.pop(to, none), lanes, undefined)
-            self.defined_in.pop(to, None)
-            if mask.any():
-                self.undefined[to] = mask
+        value = value if undefined is None else value | undefined
+        self.registers[to] = self._put(held, lanes, value)
+        before = self.undefined.pop(to, None)
+        if undefined is None and (before is None or len(lanes) == self.count):
+            return
+        before = np.zeros_like(held) if before is None else before
+        mask = self._put(before, lanes, np.zeros_like(value) if undefined is None else undefined)
+        self.defined_in.pop(to, None)
+        if mask.any():
+            self.undefined[to] = mask
 
+    def _put(self, array: Array, lanes: Array, value: Array) -> Array:
+        if len(lanes) == self.count:
+            return value
+        found = array.copy()
+        found[lanes] = value
+        return found
 
-def _put(array: Array, lanes: Array, value: Array) -> Array:
-    if len(lanes) == len(array):
-        return value
-    found = array.copy()
-    found[lanes] = value
-    return found
+    def rows(self, lanes: Array) -> Any:
+        """Return an index of lanes; a slice is many times faster than all numbers."""
+        return slice(None) if lanes is self.all else lanes

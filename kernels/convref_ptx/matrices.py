@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SIZES = {"bf16": 2, "f16": 2, "tf32": 4}  # bytes of an element
 DEPTH = 32  # bytes of a row of a factor
+KEPT = 1024  # registers of the matrices that are kept
 _SPANS = np.array([16, 128, 64, 32])  # bytes of the lines of a descriptor, by its two last bits
 
 
@@ -32,30 +33,69 @@ def _numbers(words: Array, kind: str) -> Array:
     return numbers.as_type(words, kind).astype(np.float64)
 
 
-def _words(m: Machine, i: Instruction, names: Any, lanes: Array) -> Array:
-    """Return registers as (register, warp, 32)."""
-    return np.stack([m.read(i, name, "b32", lanes) for name in names]).reshape(len(names), -1, WARP)
+def _words(m: Machine, i: Instruction, names: Any, lanes: Array) -> list[Array]:
+    return [m.read(i, name, "b32", lanes) for name in names]
+
+
+def _tile(
+    m: Machine, words: list[Array], lanes: Array, kind: Any, function: Callable[[Array], Array]
+) -> Array:
+    """Return a function of registers (register, warp, 32).
+
+    No array of a register is changed, so results are kept by the identity of the arrays.
+    """
+    key = (kind, *map(id, words))
+    if key in m.tiles:
+        return m.tiles[key][1]
+    tile = function(np.stack(words).reshape(len(words), -1, WARP))
+    if lanes is m.all:  # else the words are copies
+        _keep(m, key, words, tile)
+    return tile
+
+
+def _keep(m: Machine, key: Any, words: list[Array], tile: Array) -> None:
+    m.tiles[key] = words, tile
+    while len(m.tiles) * len(words) > KEPT:
+        del m.tiles[next(iter(m.tiles))]
 
 
 def _piece(m: Machine, i: Instruction, names: Any, lanes: Array, kind: str, rows: int) -> Array:
     """Return a fragment in registers as (warp, rows, depth)."""
-    words = np.ascontiguousarray(_words(m, i, names, lanes))
-    each = 1 if kind == "tf32" else 2
-    values = _numbers(words.view(f"u{4 // each}"), kind)
-    tiles = values.reshape(-1, rows // 8, words.shape[1], 8, 4, each)  # (k, row, warp, g, t, e)
-    return tiles.transpose(2, 1, 3, 0, 4, 5).reshape(words.shape[1], rows, -1)
+
+    def piece(words: Array) -> Array:
+        each = 1 if kind == "tf32" else 2
+        values = _numbers(words.view(f"u{4 // each}"), kind)
+        tiles = values.reshape(-1, rows // 8, words.shape[1], 8, 4, each)  # (k, row, warp, g, t, e)
+        found = tiles.transpose(2, 1, 3, 0, 4, 5).reshape(words.shape[1], rows, -1)
+        return _columns(found) if rows == 8 else found
+
+    return _tile(m, _words(m, i, names, lanes), lanes, (kind, rows), piece)
+
+
+def _columns(b: Array) -> Array:
+    """Return the second factor (n, column, depth) with its columns in the order of `_sums`."""
+    pairs = b.reshape(len(b), -1, 4, 2, b.shape[2])
+    return pairs.transpose(0, 3, 1, 2, 4).reshape(b.shape)
 
 
 def _sums(words: Array) -> Array:
-    """Return accumulators in registers (register, warp, 32) as (warp, 16, columns) of float32."""
-    tiles = words.reshape(-1, 2, 2, words.shape[1], 8, 4)  # (tile, half, e, warp, g, t)
-    return tiles.transpose(3, 1, 4, 0, 5, 2).reshape(words.shape[1], 16, -1).view(np.float32)
+    """Return accumulators in registers (register, warp, 32) as (warp, 16, columns) of float32.
+
+    Of eight columns the even ones come before the odd ones, as four lanes have them in a register.
+    """
+    lines = words.view("V16").reshape(-1, 2, 2, words.shape[1], 8)  # (tile, half, e, warp, g)
+    found = np.ascontiguousarray(lines.transpose(3, 1, 4, 2, 0))
+    return found.view(np.float32).reshape(words.shape[1], 16, -1)
 
 
-def _registers(sums: Array) -> Array:
-    """Return (register, lane) of (warp, 16, columns): the inverse of `_sums`."""
-    tiles = sums.astype(np.float32).reshape(len(sums), 2, 8, -1, 4, 2)
-    return tiles.transpose(3, 1, 5, 0, 2, 4).reshape(-1, len(sums) * WARP)
+def _registers(m: Machine, sums: Array) -> list[Array]:
+    """Return registers of (warp, 16, columns): the inverse of `_sums`, which need not undo it."""
+    rounded = sums.astype(np.float32)
+    lines = rounded.view("V16").reshape(len(sums), 2, 8, 2, -1).transpose(4, 1, 3, 0, 2)
+    words = np.ascontiguousarray(lines).view(np.uint32).reshape(-1, len(sums) * WARP)
+    held = list(words)
+    _keep(m, ("sums", *map(id, held)), held, rounded)
+    return held
 
 
 @operation(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(bf16|f16)\.\1\.f32")
@@ -64,8 +104,9 @@ def _multiply(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     to, left, right, sums = i.operands
     whole_warps(m, i, lanes)
     a, b = _piece(m, i, left, lanes, kind, 16), _piece(m, i, right, lanes, kind, 8)
-    found = np.matmul(a, b.swapaxes(1, 2)) + _sums(_words(m, i, sums, lanes))
-    m.spread(i, to, _registers(found), lanes)
+    found = np.matmul(a, b.swapaxes(1, 2))
+    found += _tile(m, _words(m, i, sums, lanes), lanes, "sums", _sums)
+    m.spread(i, to, _registers(m, found), lanes)
 
 
 @operation(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16")
@@ -90,8 +131,9 @@ def _move_matrices(
         found, undefined = m.shared.load(i.text, line.ravel(), CHUNK, who)
         m.spread(i, names, held(found), lanes, None if undefined is None else held(undefined))
     else:
-        words = np.ascontiguousarray(_words(m, i, names, lanes).swapaxes(0, 1))
-        m.shared.store(i.text, line.ravel(), tiles_of(words).reshape(-1, 8), who)
+        words = np.stack(_words(m, i, names, lanes)).reshape(number, -1, WARP).swapaxes(0, 1)
+        tiles = tiles_of(np.ascontiguousarray(words))
+        m.shared.store(i.text, line.ravel(), tiles.reshape(-1, 8), who)
 
 
 def fragments(code: Sequence[Instruction]) -> dict[str, int]:
@@ -103,7 +145,7 @@ def fragments(code: Sequence[Instruction]) -> dict[str, int]:
 
 @operation(r"wgmma\.fence\.sync\.aligned")
 def _fence(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.unfenced[:, lanes] = False
+    m.unfenced[:, m.rows(lanes)] = False
 
 
 def _described(
@@ -136,22 +178,36 @@ def _described(
 
 def _factor(
     m: Machine, i: Instruction, word: Any, warps: Array, rows: Array, kind: str, across: bool
-) -> tuple[Callable[[Array], Array], Array]:
+) -> tuple[Callable[[Any], Array], Array]:
     """Return a function that loads a factor (warp, row, depth), and the chunks that it reads."""
     if isinstance(word, tuple):
         # Another product in flight may read the same registers.
         in_flight, m.in_flight = m.in_flight, np.zeros_like(m.in_flight)
-        pieces = _piece(m, i, word, warps.ravel(), kind, 16)
+        lanes = m.all if warps.size == m.count else warps.ravel()
+        pieces = _piece(m, i, word, lanes, kind, 16)
         m.in_flight = in_flight
         return pieces.__getitem__, np.zeros((len(warps), 0), np.int64)
     lines = _described(m, i, word, warps, rows, SIZES[kind], across)
 
-    def stored(over: Array) -> Array:
-        found = m.shared.lines(CHUNK)[lines[over]].view(f"u{SIZES[kind]}")
+    def stored(over: Any) -> Array:
+        found = m.shared.lines(CHUNK)[at := lines[over]].view(f"u{SIZES[kind]}")
+        found = found.reshape(*at.shape, -1)
         found = found.swapaxes(2, 3) if across else found
         return _numbers(found.reshape(len(found), -1, DEPTH // SIZES[kind]), kind)
 
     return stored, lines.reshape(len(warps), -1)
+
+
+def _warp_groups(m: Machine, i: Instruction, word: Any, warps: Array) -> tuple[Array, Array]:
+    """Return the first warp of each warp group, and the group of each warp.
+
+    The warps of a group have the same descriptor of the second factor.
+    """
+    number = m.block[warps[:, 0]] * m.shared.width + m.shared.column(warps[:, 0])[:, 0] // 4
+    _, first, group = np.unique(number, return_index=True, return_inverse=True)
+    found = m.read(i, word, "u64", warps.ravel()).reshape(warps.shape)
+    refuse(found != found[first, :1][group], i.text, "descriptors of a warp group differ")
+    return first, group
 
 
 @operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(16|8)\.f32\.(bf16|f16|tf32)\.\3")
@@ -163,8 +219,9 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
     warps = whole_warps(m, i, lanes)
     held, transposed = isinstance(left, tuple), [False, False, *map(bool, signs[2:])]
     names = np.array([m.fragments[name] for name in (*to, *(left if held else ()))])
-    refuse(m.unfenced[np.ix_(names, lanes)], i.text, "not ordered by a wgmma.fence")
+    refuse(m.unfenced[names][:, m.rows(lanes)], i.text, "not ordered by a wgmma.fence")
     add = m.read(i, scale, "pred", lanes)
+    adds = add.reshape(warps.shape)[:, :1, None]
     adding = lanes if add.all() else lanes[add]
     undefined = any(m.undefined_bits(name, adding) is not None for name in to)
     refuse(undefined, i.text, "a register has undefined bits")
@@ -172,17 +229,25 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
         for name in to:
             m.set(name, np.zeros(len(begins), np.uint32), begins)
     rows, columns = m.shared.column(warps[:, 0]) % 4 * 16 + np.arange(16), np.arange(int(n))
+    first, group = _warp_groups(m, i, right, warps)
     a, read = _factor(m, i, left, warps, rows, kind, transposed[-2])
-    b, read_too = _factor(m, i, right, warps, columns[None], kind, transposed[-1])
+    b, read_too = _factor(m, i, right, warps[first], columns[None], kind, transposed[-1])
 
     def move(over: Array) -> None:
-        here = lanes if over.all() else warps[over].ravel()
-        words = np.stack([m.registers[name][here] for name in to])
-        sums = _sums(words.reshape(len(words), -1, WARP))
-        sums = np.where(add.reshape(warps.shape)[over, :1, None], sums, 0)
-        for name, value in zip(to, _registers(np.matmul(a(over), b(over).swapaxes(1, 2)) + sums)):
-            m.set(name, value.view(np.uint32), here)
+        every, one, two = over.all(), a(over), _columns(b(slice(None))).swapaxes(1, 2)
+        here = lanes if every else warps[over].ravel()
+        if every and len(warps) == 4 * len(first):  # one product a warp group
+            one = one.reshape(len(first), 64, -1)
+        else:
+            two = two[group[over]]
+        product = np.matmul(one, two).reshape(-1, 16, len(columns))
+        words = [m.registers[name] for name in to]
+        words = words if here is m.all else [word[here] for word in words]
+        sums = _tile(m, words, here, "sums", _sums)
+        product += sums if add.all() else np.where(adds[over], sums, 0)
+        for name, value in zip(to, _registers(m, product)):
+            m.set(name, value, here)
 
-    places = np.concatenate([read, read_too], 1) * CHUNK
+    places = np.concatenate([read, read_too[group]], 1) * CHUNK
     reads = m.shared.cells(places.ravel(), CHUNK).reshape(len(warps), -1)
     m.groups["wgmma"].begin(Work(i.text, warps[:, 0], move, reads=reads, sums=names))

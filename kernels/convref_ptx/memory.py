@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from .numbers import Array, Undefined
+from .numbers import Array, Undefined, distinct
 from .program import CHUNK, LOCAL, refuse
 
 BASE = 1 << 32  # address of the first allocation
@@ -44,11 +45,13 @@ class CheckedMemory:
         self.bytes, self.grain = np.full(size, 0xFF, np.uint8), grain
 
     def lines(self, size: int) -> Array:
-        return self.bytes.reshape(-1, size)
+        """Return memory in elements of `size` bytes; NumPy moves them faster than rows."""
+        return self.bytes.view(f"V{size}")
 
     def cells(self, place: Array, size: int) -> Array:
         """Return the cells (access, cell) that accesses of `size` bytes touch."""
-        return place[:, None] // self.grain + np.arange(-(-size // self.grain))
+        first = place[:, None] // self.grain
+        return first if size <= self.grain else first + np.arange(size // self.grain)
 
 
 class Raced:
@@ -70,6 +73,10 @@ class Raced:
         return np.array([key in self._keys for key in zip(*parts)], bool).reshape(cells.shape)
 
 
+class Unrecorded(Exception):
+    """A launch writes to an allocation whose reads were not recorded; it starts again."""
+
+
 class GlobalMemory(CheckedMemory):
     """The allocations of a launch, with gaps between them.
 
@@ -80,15 +87,18 @@ class GlobalMemory(CheckedMemory):
     load an element, and only the one that stores it uses what it has loaded.
 
     The last write of each cell is kept, and of its reads those of one block by warp (after
-    FastTrack, Flanagan and Freund, PLDI 2009). What blocks have acquired is kept by block.
+    FastTrack, Flanagan and Freund, PLDI 2009). What blocks have acquired is kept by block. Accesses
+    to allocations that the launch does not write are not recorded.
     """
 
     unwritten = ""  # the last instruction that read memory that was undefined before the launch
     block: Array  # of each lane, in the launch
     shared: SharedMemory  # of the blocks that run; its clocks order the accesses of a block
 
-    def __init__(self, allocations: Iterable[Allocation], grain: int, raced: Raced) -> None:
-        """Make memory; `raced` are the reads that raced with later writes in a run before."""
+    def __init__(
+        self, allocations: Iterable[Allocation], grain: int, raced: Raced, changed: Array
+    ) -> None:
+        """Make memory; of runs before, the reads that raced, and which allocations were written."""
         sizes = np.array([allocation.array.nbytes for allocation in allocations], np.int64)
         spans = -(-sizes // GAP) * GAP + 2 * GAP
         super().__init__(int(spans.sum()) + GAP, grain)
@@ -98,6 +108,7 @@ class GlobalMemory(CheckedMemory):
         # The last end is that of addresses before the first allocation.
         self.ends = np.append(self.starts + sizes, np.iinfo(np.int64).min)
         self.writable = np.array([*(allocation.writable for allocation in allocations), False])
+        self.changed, self.was_read = changed, np.zeros_like(changed)
         cells = len(self.bytes) // grain
         self.writer, self.reader = np.full((2, cells), NONE, np.int32)  # blocks
         self.warp, self.written = np.zeros(cells, np.int16), np.zeros(cells, np.int32)
@@ -132,14 +143,28 @@ class GlobalMemory(CheckedMemory):
                 )
 
     def places(self, text: str, address: Array, size: int) -> tuple[Array, Array]:
-        """Return the offsets of accesses in `bytes`, and whether they may write there."""
+        """Return the offsets of accesses in `bytes`, and their allocations, or the common one."""
         place = address.astype(np.int64) - BASE
-        allocation = self.starts.searchsorted(place, "right") - 1
-        refuse(place % size, text, f"an address is not a multiple of {size}")
+        refuse(place & size - 1, text, f"an address is not a multiple of {size}")
+        ends = place.min(initial=len(self.bytes)), place.max(initial=0)
+        allocation = self.starts.searchsorted(ends, "right") - 1
+        if allocation[0] == allocation[1]:
+            allocation = allocation[:1]
+        else:
+            allocation = self.starts.searchsorted(place, "right") - 1
         wrong = place + size > self.ends[allocation]
         if wrong.any():
             refuse(wrong, text, self._outside(int(place[wrong][0]), size))
-        return place, self.writable[allocation]
+        return place, allocation
+
+    def _change(self, text: str, place: Array, allocation: Array) -> None:
+        """Check that some lanes may write to allocations, and that earlier reads are recorded."""
+        if not (writable := self.writable[allocation]).all():
+            refuse(np.broadcast_to(~writable, place.shape), text, "writes to an operand")
+        if not (changed := self.changed[allocation]).all():
+            self.changed[allocation] = True
+            if self.was_read[allocation[~changed]].any():
+                raise Unrecorded
 
     def _outside(self, place: int, size: int) -> str:
         """Return how far an access is from the nearest allocation."""
@@ -155,37 +180,44 @@ class GlobalMemory(CheckedMemory):
         self, text: str, address: Array, size: int, lanes: Array, strong: bool = False
     ) -> tuple[Array, Undefined]:
         """Return the bytes (access, size) at addresses, and a mask of undefined ones."""
-        place, writable = self.places(text, address, size)
+        place, allocation = self.places(text, address, size)
         undefined = None
-        if writable.any():
+        if self.changed[allocation].any():
             undefined = self._read(text, self.cells(place, size), lanes, strong)
             if undefined is not None:
                 undefined = np.repeat(undefined, size // undefined.shape[1], 1) * np.uint8(0xFF)
-        return self.lines(size)[place // size], undefined
+        else:
+            self.was_read[allocation] = True
+        return _bytes(self.lines(size)[place // size]), undefined
 
     def store(
         self, text: str, address: Array, value: Array, lanes: Array, strong: bool = False
     ) -> None:
-        value = _bytes(value)
-        place, writable = self.places(text, address, size := value.shape[1])
-        refuse(~writable, text, "writes to an operand")
+        value = _element(value)
+        place, allocation = self.places(text, address, size := value.itemsize)
+        self._change(text, place, allocation)
         cells, lines, line = self.cells(place, size), self.lines(size), place // size
-        same = (lines[line] == value).reshape(*cells.shape, -1).all(-1)
-        self._write(text, cells, lanes, strong, same)
+        before = lines[line]
+        self._write(text, cells, lanes, strong, lambda: _differ(before, value, cells.shape))
         lines[line] = value
-        refuse((lines[line] != value).any(1), text, "race, two threads write to one address")
+        if not np.array_equal(_bytes(after := lines[line]), _bytes(value)):
+            wrong = _differ(after, value, place.shape)
+            refuse(wrong, text, "race, two threads write to one address")
 
     def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
         """Record atomic updates; return the offsets in `bytes`."""
-        place, writable = self.places(text, address, size)
-        refuse(~writable, text, "writes to an operand")
-        self._write(text, self.cells(place, size), lanes, True)
+        place, allocation = self.places(text, address, size)
+        self._change(text, place, allocation)
+        cells = self.cells(place, size)
+        self._write(text, cells, lanes, True, lambda: np.ones(cells.shape, bool))
         return place
 
     def _unseen(self, cells: Array, lanes: Array, strong: bool) -> Array:
         """Return whether the last write of each cell races with an access of lanes to it."""
-        writer = self.writer[cells], self.warp[cells], self.written[cells]
-        return ~self._ordered(lanes, *writer) & ~(strong & self.strong[cells])
+        if not ((writer := self.writer[cells]) != NONE).any():
+            return np.zeros(cells.shape, bool)
+        before = self._ordered(lanes, writer, self.warp[cells], self.written[cells])
+        return ~before & ~(strong & self.strong[cells])
 
     def _read(self, text: str, cells: Array, lanes: Array, strong: bool) -> Undefined:
         """Record a read; return a mask of the cells that it races for, None for none."""
@@ -198,46 +230,52 @@ class GlobalMemory(CheckedMemory):
             )
         if strong:
             return unseen if unseen.any() else None
-        mine, warp, reader = (
-            self.block[lanes][:, None],
-            self.shared.column(lanes),
-            self.reader[cells],
-        )
+        mine, reader = self.block[lanes][:, None], self.reader[cells]
         several, other = reader == SEVERAL, (reader != mine) & (reader != SEVERAL)
-        for n in range(len(self.read)) if (other & (reader != NONE)).any() else ():
-            several |= other & ~self._ordered(lanes, reader, n, self.read[n][cells])
+        if (other & (reader != NONE)).any():
+            before = self._ordered(lanes, reader, self._warps(), self.read[:, cells])
+            several |= other & ~before.all(0)
         self.read[:, cells[other]] = 0
         self.reader[cells] = new = np.where(several, SEVERAL, mine)
         self.reader[cells[self.reader[cells] != new]] = SEVERAL  # several blocks in this vector
-        self.read[np.broadcast_to(warp, cells.shape), cells] = now
+        self.read[self.shared.column(lanes), cells] = now
         return unseen if unseen.any() else None
 
+    def _warps(self) -> Array:
+        """Return the warps of a block as (warp, lane, cell)."""
+        return np.arange(len(self.read))[:, None, None]
+
     def _write(
-        self, text: str, cells: Array, lanes: Array, strong: bool, same: Any = False
+        self, text: str, cells: Array, lanes: Array, strong: bool, differs: Callable[[], Array]
     ) -> None:
-        differs = np.broadcast_to(np.logical_not(same), cells.shape)
-        wrong = self._unseen(cells, lanes, strong) & differs
-        refuse(wrong.any(1), text, "race, writes what another thread wrote")
-        reader = self.reader[cells]
-        wrong = (reader == SEVERAL) & (not self.released) & differs
-        refuse(wrong.any(1), text, "race, writes what another block read")
-        for n, times in enumerate(self.read):
-            when = times[cells]
-            unseen = (when > 0) & (reader >= 0) & differs
-            if unseen.any() and (unseen := unseen & ~self._ordered(lanes, reader, n, when)).any():
-                self.cause = self.cause or f"{text}: race, writes what another thread read"
-                warps = n + np.zeros_like(reader)
-                self.raced.add(cells[unseen], reader[unseen], warps[unseen], when[unseen])
+        """Record a write; `differs` returns in which cells it stores another value."""
+        if (wrong := self._unseen(cells, lanes, strong)).any():
+            refuse((wrong & differs()).any(1), text, "race, writes what another thread wrote")
+        if ((reader := self.reader[cells]) != NONE).any():
+            self._write_after_reads(text, cells, lanes, reader, differs())
         self.writer[cells], self.warp[cells] = self.block[lanes][:, None], self.shared.column(lanes)
         self.written[cells], self.strong[cells] = self.shared.now(lanes), strong
 
-    def _ordered(self, lanes: Array, block: Array, warp: Any, time: Array) -> Array:
-        """Return whether accesses happened before those of some lanes (lane, cell)."""
+    def _write_after_reads(
+        self, text: str, cells: Array, lanes: Array, reader: Array, differs: Array
+    ) -> None:
+        wrong = (reader == SEVERAL) & (not self.released) & differs
+        refuse(wrong.any(1), text, "race, writes what another block read")
+        times = self.read[:, cells]
+        unseen = (times > 0) & (reader >= 0) & differs
+        unseen &= ~self._ordered(lanes, reader, self._warps(), times)
+        if unseen.any():
+            self.cause = self.cause or f"{text}: race, writes what another thread read"
+            warps, lane, n = np.nonzero(unseen)
+            self.raced.add(cells[lane, n], reader[lane, n], warps, times[unseen])
+
+    def _ordered(self, lanes: Array, block: Array, warp: Array, time: Array) -> Array:
+        """Return whether accesses happened before those of some lanes ([warp,] lane, cell)."""
         mine = self.block[lanes][:, None]
         view = self.shared.clock[self.shared.warp[lanes][:, None], warp]
         found = (block == NONE) | (time == 0) | ((block == mine) & (view >= time))
         if self.acquired and not found.all():
-            for own in np.unique(mine[~found.all(1)]):
+            for own in distinct(np.broadcast_to(mine, found.shape)[~found]):
                 for other, row in self.acquired.get(int(own), {}).items():
                     found |= (mine == own) & (block == other) & (row[warp] >= time)
         return found
@@ -276,8 +314,9 @@ class SharedMemory(CheckedMemory):
         blocks, warps = int(block[-1]) + 1, int(warp[-1]) + 1
         super().__init__(blocks * self.size, grain)
         self.width = warps // blocks
+        self.every, self.columns = np.arange(warps), warp % self.width  # of each lane in its block
         self.clock = np.zeros((warps, self.width + 1), np.int32)
-        self.tick(np.arange(warps))
+        self.tick(self.every)
         cells = blocks * self.size // grain
         self.written, self.writer = np.full(cells, UNWRITTEN, np.int32), np.zeros(cells, np.int16)
         self.read = np.zeros((self.width, cells), np.int32)
@@ -290,11 +329,12 @@ class SharedMemory(CheckedMemory):
         self.clock[warps, warps % self.width] += 1
 
     def column(self, lanes: Array) -> Array:
-        return (self.warp[lanes] % self.width)[:, None]
+        """Return the warps (lane, 1) of lanes within their blocks."""
+        return self.columns[lanes, None]
 
     def now(self, lanes: Array) -> Array:
         """Return the own clock entries (lane, 1) of the warps of some lanes."""
-        return self.clock[self.warp[lanes][:, None], self.column(lanes)]
+        return self.clock[self.every, self.every % self.width][self.warp[lanes, None]]
 
     def synchronize(self, warps: Array, starts: Array) -> None:
         """Synchronize the warps of each group; groups begin at `starts`."""
@@ -304,59 +344,67 @@ class SharedMemory(CheckedMemory):
 
     def fence(self, lanes: Array) -> None:
         """Order the writes that these warps have seen before later asynchronous accesses."""
-        cells = np.flatnonzero(self.unfenced)
-        for warp in np.unique(self.warp[lanes]):
-            mine = cells[cells * self.grain // self.size == warp // self.width]
-            seen = self.clock[warp][self.writer[mine]] >= self.written[mine]
-            self.unfenced[mine[seen]] = False
+        cells, fencing = np.flatnonzero(self.unfenced), np.zeros(len(self.clock), bool)
+        fencing[self.warp[lanes]] = True
+        warp = cells * self.grain // self.size * self.width + np.arange(self.width)[:, None]
+        seen = fencing[warp] & (self.clock[warp, self.writer[cells]] >= self.written[cells])
+        self.unfenced[cells[seen.any(0)]] = False
 
     def places(self, text: str, address: Array, size: int, lanes: Array) -> Array:
         """Return the offsets in `bytes` of accesses by lanes."""
         outside = (address < 0) | (address.astype(np.int64) > self.size - size)
         refuse(outside, text, "outside of shared memory")
-        refuse(address % size, text, f"an address is not a multiple of {size}")
+        refuse(address & size - 1, text, f"an address is not a multiple of {size}")
         return address.astype(np.int64) + self.block[lanes] * self.size
 
     def look(
-        self, text: str, cells: Array, lanes: Array, write: bool, same: Any = False
-    ) -> Undefined:
+        self, text: str, cells: Array, lanes: Array, write: bool,
+        differs: Callable[[], Array] | None = None,
+    ) -> Undefined:  # fmt: skip
         """Raise a Fault if an access to cells (lane, cell) races with an earlier one.
 
-        Two warps may write the `same` value. Return a mask of unwritten cells, None for none.
+        Two warps may write the same value: `differs` returns in which cells a write stores another
+        one. Return a mask of unwritten cells, None for none.
         """
-        view, written, fresh = self.clock[self.warp[lanes]], self.written[cells], None
-        unseen = view[np.arange(len(lanes))[:, None], self.writer[cells]] < written
+        warp, written, fresh = self.warp[lanes], self.written[cells], None
+        latest = self.clock.take(self.writer[cells] + warp[:, None] * self.clock.shape[1])
+        unseen = latest < written
         if unseen.any():
             refuse(written == IN_FLIGHT, text, "an asynchronous copy has not been waited for")
             fresh = written == UNWRITTEN
-            differs = unseen & ~fresh & np.logical_not(same)
-            refuse(differs, text, "race, another warp wrote there since the last barrier")
+            unseen &= ~fresh & (differs() if differs else True)
+            refuse(unseen, text, "race, another warp wrote there since the last barrier")
         if write:
             read = self.read[:, cells]
-            unseen = read > view.T[: self.width, :, None]
+            unseen = read > self.clock.T[: self.width, warp, None]
             refuse(unseen & (read == IN_FLIGHT), text, "race, asynchronous work still reads there")
             refuse(unseen, text, "race, another warp read there since the last barrier")
         return fresh
+
+    def set_read(self, cells: Array, lanes: Array, when: Any) -> None:
+        """Set the time of the last read of cells (lane, cell) by the warps of some lanes."""
+        self.read.reshape(-1)[self.column(lanes) * self.read.shape[1] + cells] = when
 
     def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
         """Return the bytes (access, size) at addresses, and a mask of undefined ones."""
         place = self.places(text, address, size, lanes)
         cells = self.cells(place, size)
         undefined = self.look(text, cells, lanes, False)
-        self.read[self.column(lanes), cells] = self.now(lanes)
+        self.set_read(cells, lanes, self.now(lanes))
         if undefined is not None:
             undefined = np.repeat(undefined, size // cells.shape[1], 1) * np.uint8(0xFF)
-        return self.lines(size)[place // size], undefined
+        return _bytes(self.lines(size)[place // size]), undefined
 
     def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
-        value = _bytes(value)
-        place = self.places(text, address, size := value.shape[1], lanes)
+        value = _element(value)
+        place = self.places(text, address, size := value.itemsize, lanes)
         lines, line, cells = self.lines(size), place // size, self.cells(place, size)
-        same = (lines[line] == value).reshape(*cells.shape, -1).all(-1)
-        self.look(text, cells, lanes, True, same)
+        before = lines[line]
+        self.look(text, cells, lanes, True, lambda: _differ(before, value, cells.shape))
         self._write(cells, lanes, False)
         lines[line] = value
-        if (differ := (lines[line] != value).any(1)).any():
+        if not np.array_equal(_bytes(after := lines[line]), _bytes(value)):
+            differ = _differ(after, value, place.shape)
             # Of the lanes of one warp, any one is stored: replicas of a sum may be rounded apart.
             places, inverse = np.unique(line, return_inverse=True)
             warp, last = self.warp[lanes], np.zeros(len(places), np.int64)
@@ -367,7 +415,7 @@ class SharedMemory(CheckedMemory):
         """Record atomic updates; return the offsets in `bytes`."""
         place = self.places(text, address, size, lanes)
         cells = self.cells(place, size)
-        unwritten = self.look(text, cells, lanes, True, self.strong[cells])
+        unwritten = self.look(text, cells, lanes, True, lambda: ~self.strong[cells])
         refuse(unwritten, text, "updates unwritten memory")
         self._write(cells, lanes, True)
         return place
@@ -378,7 +426,19 @@ class SharedMemory(CheckedMemory):
 
 
 def _bytes(value: Array) -> Array:
-    return np.ascontiguousarray(value).view(np.uint8).reshape(len(value), -1)
+    size = value.itemsize * prod(value.shape[1:])
+    return np.ascontiguousarray(value).view(np.uint8).reshape(len(value), size)
+
+
+def _element(value: Array) -> Array:
+    """Return rows as one element each."""
+    rows = _bytes(value)
+    return rows.view(f"V{rows.shape[1]}")[:, 0]
+
+
+def _differ(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
+    """Return which parts of elements differ, as (element,) or (element, part)."""
+    return (_bytes(a) != _bytes(b)).reshape(*shape, -1).any(-1)
 
 
 class LocalMemory:

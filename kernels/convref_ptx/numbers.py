@@ -20,6 +20,11 @@ TYPES = {"pred": np.dtype(bool)} | {
 BITS = {1: TYPES["pred"], **{n: TYPES[f"b{n}"] for n in (8, 16, 32, 64)}}  # of bit patterns
 
 
+def distinct(values: Array) -> Array:
+    """Return the sorted distinct values of indices of which neighbours are often equal."""
+    return np.unique(values[np.flatnonzero(np.diff(values, prepend=-1))])
+
+
 @cache
 def width(kind: str) -> int:
     """Return the bits of a type: "s32" has 32, "bf16" 16, "pred" 1."""
@@ -30,14 +35,17 @@ def as_type(bits: Array, kind: str) -> Array:
     """Return bits as a type; bf16 as float32, which represents it exactly."""
     if kind == "bf16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return bits.view(TYPES[kind])
+    return bits if bits.dtype == TYPES[kind] else bits.view(TYPES[kind])
 
 
 def rounded(value: Array, to: str) -> Array:
     """Return float32 rounded to nearest even as the bits of a 16-bit type; NaN is canonical."""
-    bits = value.view(np.uint32).astype(np.uint64)
-    nearest = (bits + np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
-    found = nearest.astype(np.uint16) if to == "bf16" else value.astype(np.float16).view(np.uint16)
+    if to == "f16":  # of any other type too
+        found = value.astype(np.float16, copy=False).view(np.uint16)
+    else:
+        bits = value.view(np.uint32).astype(np.uint64)
+        odd = (bits >> np.uint64(16)) & np.uint64(1)
+        found = ((bits + np.uint64(0x7FFF) + odd) >> np.uint64(16)).astype(np.uint16)
     return np.where(np.isnan(value), np.uint16(0x7FFF), found)
 
 
@@ -50,7 +58,8 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 def round_to_odd(s: Array, error: Array) -> Array:
     """Return s + error rounded to odd: another rounding then gives the correctly rounded result."""
-    even, far = s.view(BITS[8 * s.itemsize]) % 2 == 0, np.copysign(np.inf, error).astype(s.dtype)
+    even = s.view(BITS[8 * s.itemsize]) & 1 == 0
+    far = np.copysign(np.inf, error).astype(s.dtype)
     return np.where((error != 0) & even, np.nextafter(s, far), s)
 
 
@@ -62,10 +71,17 @@ def _fma_of_c() -> Any:
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """Return a * b + c rounded once; in float32 by a sum to odd (Boldo and Melquiond, 2008)."""
+    """Return a * b + c rounded once; in float32 by a sum to odd (Boldo and Melquiond, 2008).
+
+    Only a float64 with 25 significant bits may be halfway between two of float32.
+    """
     if a.dtype == np.float64:
         return np.asarray(_fma_of_c()(a, b, c), np.float64)
-    return _sum_to_odd(a, b, c).astype(np.float32)
+    product = a.astype(np.float64) * b
+    wide = product + c
+    if len(halfway := np.flatnonzero(wide.view(np.uint64) & np.uint64((1 << 28) - 1) == 0)):
+        wide[halfway] = round_to_odd(*two_sum(product[halfway], c[halfway].astype(np.float64)))
+    return wide.astype(np.float32)
 
 
 def short_fma(a: Array, b: Array, c: Array) -> Array:

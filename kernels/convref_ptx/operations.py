@@ -208,9 +208,19 @@ def _store(
 
 def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
     """Return lanes as (warp, 32); raise a Fault if threads of a warp are missing."""
-    if len(lanes) % WARP or (m.lane[lanes].reshape(-1, WARP) != np.arange(WARP)).any():
-        raise Fault(f"{i.text}: threads of a warp are missing")
+    if lanes is not m.warps:  # those of the last call
+        if len(lanes) % WARP or (m.lane[lanes].reshape(-1, WARP) != np.arange(WARP)).any():
+            raise Fault(f"{i.text}: threads of a warp are missing")
+        m.warps = lanes
     return lanes.reshape(-1, WARP)
+
+
+_SHUFFLED: dict[str, Callable[[Array, Array], Array]] = {
+    "bfly": np.bitwise_xor,
+    "idx": lambda own, by: by,
+    "up": np.subtract,
+    "down": np.add,
+}
 
 
 @operation(r"shfl\.sync\.(bfly|idx|up|down)\.b32")
@@ -220,9 +230,10 @@ def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
     whole &= m.read(i, members, "s32", lanes) == -1
     refuse(~whole, i.text, "only whole warps are supported")
     warps, undefined = whole_warps(m, i, lanes), m.undefined_bits(a, lanes)
-    by, own = m.read(i, b, "s32", lanes).reshape(warps.shape) % WARP, np.arange(WARP)
-    lane = {"bfly": own ^ by, "idx": by + 0 * own, "up": own - by, "down": own + by}[mode]
-    inside = (lane >= 0) & (lane < WARP)
+    by = m.read(i, b, "s32", lanes).reshape(warps.shape) & WARP - 1
+    own = np.arange(WARP, dtype=np.int32)
+    lane = _SHUFFLED[mode](own, by)
+    inside = lane & ~(WARP - 1) == 0
     source = (np.arange(0, len(lanes), WARP)[:, None] + np.where(inside, lane, own)).ravel()
     moved, (name, _, predicate) = m.read(i, a, "b32", lanes, 1)[source], to.partition("|")
     m.write(i, name, moved, lanes, None if undefined is None else undefined[source])
