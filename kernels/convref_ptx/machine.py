@@ -44,7 +44,7 @@ def launch(
     unique = dict.fromkeys(getattr(a, "allocation", a) for a in arguments)
     elements = [known.itemsize for known in maps.values()]
     allocations = [a for a in unique if isinstance(a, Allocation)]
-    grain, raced, cause = min([program.grain("global"), *elements]), Raced(), ""
+    grain, raced, cause = min([program.grains["global"], *elements]), Raced(), ""
     room, changed = program.sizes["shared"] + shared, np.zeros(len(allocations) + 1, bool)
     kind = PartlyDefined if any(a.undefined is not None for a in allocations) else GlobalMemory
     while True:
@@ -86,6 +86,7 @@ class Machine:
         self.rng, self.late, self.room = np.random.default_rng(seed), late, room
         self.code = [(operations.decoded(i.op), i) for i in program.code]
         self.fragments = matrices.fragments(program.code)
+        self.constants: dict[tuple[str, str, int], Array] = {}  # by text, type and length
 
     def launch(self, grid: Sequence[int], threads: Sequence[int]) -> None:
         """Run all blocks, in random order, as many at a time as are one vector."""
@@ -106,14 +107,16 @@ class Machine:
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         # Of waiting threads: the barrier, and the threads that it needs.
         self.at, self.need = np.zeros((2, self.count), np.int64)
-        self.shared = SharedMemory(self.room, self.block, self.warp, program.grain("shared"))
+        self.shared = SharedMemory(self.room, self.block, self.warp, program.grains["shared"])
         self.memory.begin(np.repeat(blocks, size), self.shared)
         self.local = LocalMemory(self.count, program.sizes["local"])
         # Threads that have branched on a value read in a race: they may not write.
         self.unsure = np.zeros(self.count, bool)
         self.carry = np.zeros(self.count, bool)  # of the instructions with ".cc"
         # Bits of registers, and masks of their undefined bits. No array is changed in place.
-        every = {bits: np.full(self.count, -1).astype(t) for bits, t in numbers.BITS.items()}
+        every = {
+            bits: self._constant(-1, "pred" if bits == 1 else f"b{bits}") for bits in numbers.BITS
+        }
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
         self.undefined = dict(self.registers)
         self.defined_in: dict[str, Array] = {}  # lanes in which all bits are defined
@@ -128,7 +131,7 @@ class Machine:
         self._steps, self._resumed, self._retried = 0, 0, dict[int, tuple[int, bytes]]()
 
     def _special(self, block: Array, within: Array, grid: Any, threads: Any) -> dict[Any, Array]:
-        """Return the special registers by name; immediates are added later."""
+        """Return the special registers by name."""
         found = {"%laneid": self.lane, "%warpid": within // WARP}
         for name, index, sizes in (("tid", within, threads), ("ctaid", block, grid)):
             places = np.unravel_index(index, tuple(sizes[::-1]))[::-1]
@@ -299,7 +302,9 @@ class Machine:
         """Return an operand as a type; undefined bits read as `lax`, 0 or 1; with -1 they fault."""
         held = self.registers.get(operand)
         if held is None:
-            held = self._fixed(i, operand, kind)
+            if (held := self.fixed.get(operand)) is None:
+                refuse(isinstance(operand, str), i.text, f"{operand} is not declared")
+                held = self._constant(operand, kind)
         elif operand in self.fragments:
             self._check_not_in_flight(i, operand, lanes)
         pattern = held if lanes is self.all else held[lanes]
@@ -318,16 +323,16 @@ class Machine:
         wrong = used.any() and used[lanes]
         refuse(wrong, i.text, f"{name} is in use by work that has not been waited for")
 
-    def _fixed(self, i: Instruction, operand: Any, kind: str) -> Array:
-        key = (repr(operand), kind) if isinstance(operand, (int, float)) else operand
-        if key not in self.fixed:
-            refuse(key is operand, i.text, f"{operand} is not declared")
+    def _constant(self, value: float, kind: str) -> Array:
+        """Return the bits of a number for all lanes."""
+        key = repr(value), kind, self.count
+        if key not in self.constants:
             bits = numbers.BITS[numbers.width(kind)]
-            if isinstance(operand, float):
-                self.fixed[key] = np.full(self.count, operand, numbers.TYPES[kind]).view(bits)
+            if isinstance(value, float):
+                self.constants[key] = np.full(self.count, value, numbers.TYPES[kind]).view(bits)
             else:
-                self.fixed[key] = np.full(self.count, operand).astype(bits)
-        return self.fixed[key]
+                self.constants[key] = np.full(self.count, value).astype(bits)
+        return self.constants[key]
 
     def check_sure(self, i: Instruction, lanes: Array) -> None:
         """Raise a Fault if a thread that writes has branched on a value read in a race."""

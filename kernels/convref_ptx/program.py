@@ -82,11 +82,15 @@ class Program:
         where = next((f" ({i.where})" for i in self.code if i.where and i.text == text), "")
         return f"{text}: {why}{where}" if text else ""
 
-    def grain(self, space: str) -> int:
-        """Return the size of the smallest write to shared or global memory.
+    @cached_property
+    def grains(self) -> dict[str, int]:
+        """The sizes of the smallest writes to shared and global memory.
 
         Writes are aligned to their size, so none covers only a part of such a cell.
         """
+        return {space: self._grain(space) for space in ("shared", "global")}
+
+    def _grain(self, space: str) -> int:
         written = rf"(?:st|atom|red)\.(?:.*\.)?{space}(?:::cta)?(?:\.[a-z_]+)*"
         store = rf"{written}(?:\.v(\d))?\.[subf]+(\d+)(?:x2)?|(mbarrier)\..*{space}.*"
         found = filter(None, (re.fullmatch(store, i.op) for i in self.code))
