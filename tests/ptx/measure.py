@@ -1,0 +1,176 @@
+"""Measure the interpreter of PTX: `measure.py seconds`, `record FILE` or `rates FILE`.
+
+`seconds` runs the kernels, with TRITON_INTERPRET=1 in Triton's own interpreter. `record` compiles
+them and counts the instructions that they execute; `rates` runs what was recorded, also with the
+`convref_ptx` of another commit on PYTHONPATH. Times are the processor's, in one thread.
+"""
+
+import pickle
+import sys
+import time
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add(x, y, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + i, tl.load(x + i, i < n) + tl.load(y + i, i < n), i < n)
+
+
+@triton.jit
+def layer_norm(x, w, b, out, N, B: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, B)
+    value = tl.load(x + row * N + i, i < N, other=0.0)
+    mean = tl.sum(value, 0) / N
+    far = tl.where(i < N, value - mean, 0.0)
+    scale = 1 / tl.sqrt(tl.sum(far * far, 0) / N + 1e-5)
+    tl.store(out + row * N + i, far * scale * tl.load(w + i, i < N) + tl.load(b + i, i < N), i < N)
+
+
+@triton.jit
+def matmul(
+    a, b, c, M, N, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    sums = tl.zeros((BM, BN), tl.float32)
+    for first in range(0, K, BK):
+        left = tl.load(a + m[:, None] * K + first + k[None])
+        right = tl.load(b + (first + k)[:, None] * N + n[None])
+        sums = tl.dot(left, right, sums)
+    tl.store(c + m[:, None] * N + n[None], sums.to(tl.float16))
+
+
+@triton.jit
+def attention(
+    q, k, v, out, scale,
+    N: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    head, i, d = tl.program_id(1) * N * D, tl.arange(0, BM), tl.arange(0, D)
+    rows = head + (tl.program_id(0) * BM + i)[:, None] * D + d[None]
+    query = tl.load(q + rows)
+    top, total = tl.full((BM,), -float("inf"), tl.float32), tl.zeros((BM,), tl.float32)
+    sums = tl.zeros((BM, D), tl.float32)
+    for first in range(0, N, BN):
+        columns = head + (first + tl.arange(0, BN))[:, None] * D + d[None]
+        scores = tl.dot(query, tl.load(k + columns).T) * scale
+        higher = tl.maximum(top, tl.max(scores, 1))
+        weights, decay = tl.exp2(scores - higher[:, None]), tl.exp2(top - higher)
+        sums = sums * decay[:, None]
+        sums = tl.dot(weights.to(tl.float16), tl.load(v + columns), sums)
+        total, top = total * decay + tl.sum(weights, 1), higher
+    tl.store(out + rows, (sums / total[:, None]).to(tl.float16))
+
+
+def _add():
+    x = torch.randn(1 << 20)
+    add[(1024,)](x, x, torch.empty_like(x), len(x), 1024)
+
+
+def _layer_norm():
+    x, w = torch.randn(4096, 1024), torch.randn(1024)
+    layer_norm[(4096,)](x, w, w, torch.empty_like(x), 1024, 1024)
+
+
+def _matmul():
+    a = torch.randn(1024, 1024).half()
+    sizes = 1024, 1024, 1024, 128, 128, 64
+    matmul[(8, 8)](a, a, torch.empty_like(a), *sizes, num_warps=8, num_stages=3)
+
+
+def _attention():
+    q = torch.randn(8, 256, 64).half()
+    attention[(4, 8)](q, q, q, torch.empty_like(q), 0.18, 256, 64, 64, 64)
+
+
+RUNS = {"add": _add, "layer norm": _layer_norm, "matmul": _matmul, "attention": _attention}
+
+
+def _least(function, rounds=3):
+    times = []
+    for _ in range(rounds):
+        start = time.process_time()
+        function()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def seconds():
+    """Print the seconds of each kernel, compilation included once."""
+    from convref_ptx.device import device
+
+    for name, run in RUNS.items():
+        with nullcontext() if triton.knobs.runtime.interpret else device("sm_90", cuda=False):
+            print(f"{name:12} {_least(run):8.2f} s", flush=True)
+
+
+def record(path):
+    """Write the launches, with the number of instructions that their threads execute."""
+    from convref_ptx import device
+    from convref_ptx.machine import Machine
+
+    found, texts, count, key = {}, {}, [0], None
+    made, parse, launch = Machine.__init__, device.parse, device.launch
+
+    def parsed(text):
+        texts[id(program := parse(text))] = text
+        return program
+
+    def init(machine, *args):
+        made(machine, *args)
+        code = machine.code
+        machine.code = [(s._replace(function=counting(s.function)), i) for s, i in code]
+
+    def counting(function):
+        def run(machine, i, lanes, *words):
+            count[0] += len(lanes)
+            function(machine, i, lanes, *words)
+
+        return run
+
+    def launched(program, grid, threads, arguments, seed, late, shared):
+        count[0], plain = 0, [_plain(argument) for argument in arguments]
+        launch(program, grid, threads, arguments, seed, late, shared)
+        found[key] = texts[id(program)], grid, threads, plain, shared, count[0]
+
+    with (
+        mock.patch.object(Machine, "__init__", init),
+        mock.patch.multiple(device, parse=parsed, launch=launched),
+    ):
+        for arch in ("sm_80", "sm_90"):
+            for name, run in RUNS.items():
+                key = name, arch
+                with device.device(arch, cuda=False):
+                    run()
+    Path(path).write_bytes(pickle.dumps(found))
+
+
+def _plain(argument):
+    if argument is None or isinstance(argument, bytes):
+        return argument
+    known = getattr(argument, "allocation", argument)
+    return known.array, known.writable, argument.offset
+
+
+def rates(path):
+    """Print the millions of instructions that threads execute in a second, and the seconds."""
+    from convref_ptx import Allocation, launch, parse
+
+    found = pickle.loads(Path(path).read_bytes())
+    for (name, arch), (text, grid, threads, plain, shared, count) in found.items():
+        arguments = [Allocation(*a) if isinstance(a, tuple) else a for a in plain]
+        t = _least(partial(launch, parse(text), grid, threads, arguments, shared=shared))
+        print(f"{name:12} {arch} {count / t / 1e6:8.1f} M/s {t:8.3f} s", flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    {"seconds": seconds, "record": record, "rates": rates}[sys.argv[1]](*sys.argv[2:])
