@@ -126,7 +126,7 @@ class Machine:
         self.loads: list[tuple[Box, Barrier]] = []  # in flight
         # Registers of wgmma: used by work in flight; not ordered by a wgmma.fence yet.
         self.in_flight = np.zeros((len(self.fragments), self.count), bool)
-        self.tiles: dict[Any, tuple[Any, Array]] = {}  # of `matrices.tile`
+        self.tiles: dict[Any, tuple[Any, Array]] = {}  # fragments as matrices, by their registers
         self.unfenced = np.ones_like(self.in_flight)
         self._steps, self._resumed, self._retried = 0, 0, dict[int, tuple[int, bytes]]()
 
