@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import linecache
+import re
 import runpy
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from convref.errors import invalid
+import convref
+from convref.errors import invalid, missing_extra
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--arch", default="sm_90", help="sm_80, sm_90 (default) or sm_100")
     parser.add_argument("--seed", type=int, default=0, help="of the order of warps and programs")
     parser.add_argument("--late", action="store_true", help="do asynchronous work late")
+    parser.add_argument("--html", metavar="FILE", help="also write the findings as a page")
     given = parser.parse_args(argv)
     if given.program.endswith(".json"):
         return _run_launch(given)
@@ -37,26 +42,63 @@ def main(argv: list[str] | None = None) -> int:
     findings: list[Finding] = []
     with device(given.arch, seed=given.seed, late=given.late, findings=findings) as made:
         _run(given.program)
-    for n, several in enumerate(_by_cause(findings), 1):
-        print(f"{n}. {several[0]}")
-        if len(several) > 1:
-            print(f"   {len(several)} launches of {several[0].kernel}")
-    print(f"{len(made.launched)} launches, {len(findings)} with a finding")
-    return bool(findings)
+    return _report(_by_cause(findings), len(made.launched), given)
 
 
 def _run_launch(given: argparse.Namespace) -> int:
-    """Run a launch of PTX and print its finding, if there is one."""
+    """Run a launch of PTX and report its finding, if there is one."""
     from .launches import run_file
     from .program import Fault
 
+    causes = []
     try:
         run_file(given.program, seed=given.seed, late=given.late)
     except Fault as fault:
-        print(f"1. {fault}")
-        return 1
-    print("1 launch, 0 with a finding")
-    return 0
+        causes.append(Cause(Path(given.program).stem, given.program, str(fault)))
+    return _report(causes, 1, given)
+
+
+@dataclass
+class Cause:
+    """Findings of one kernel at one instruction: the first launch, and how many there are."""
+
+    kernel: str
+    call: str
+    text: str
+    launches: int = 1
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the places that the text names, with their lines of source."""
+        places = re.findall(r"([^\s(),]+):(\d+)", self.text)
+        found = [(f"{path}:{n}", linecache.getline(path, int(n)).strip()) for path, n in places]
+        return [(place, line) for place, line in dict.fromkeys(found) if line]
+
+
+def _report(causes: list[Cause], launches: int, given: argparse.Namespace) -> int:
+    """Print the findings, write the page that is asked for, and return 1 if there is a finding."""
+    for n, cause in enumerate(causes, 1):
+        print(f"{n}. {cause.call}: {cause.text}")
+        if cause.launches > 1:
+            print(f"   {cause.launches} launches of {cause.kernel}")
+    many = sum(cause.launches for cause in causes)
+    print(f"{launches} launch{'es' if launches != 1 else ''}, {many} with a finding")
+    if given.html:
+        text = _page(title=given.program, arch=given.arch, launches=launches, causes=causes)
+        Path(given.html).write_text(text, "utf-8")
+    return bool(causes)
+
+
+def _page(**facts: Any) -> str:
+    """Return a page that loads nothing, in the style of those of `convref grade`."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise missing_extra("report", error) from None
+    folders = [Path(__file__).parent, Path(str(convref.__file__)).parent / "grade"]
+    loader = jinja2.FileSystemLoader(folders)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
+    return environment.get_template("findings.html").render(**facts)
 
 
 def _run(program: str) -> Any:
@@ -79,12 +121,14 @@ def _run(program: str) -> Any:
     return getattr(found, name)()
 
 
-def _by_cause(findings: list[Any]) -> list[list[Any]]:
-    """Return the findings of each kernel and instruction together."""
-    found: dict[tuple[str, str], list[Any]] = {}
+def _by_cause(findings: list[Any]) -> list[Cause]:
+    """Return a cause for the findings of each kernel and instruction."""
+    found: dict[tuple[str, str], Cause] = {}
     for finding in findings:
         instruction = finding.text.partition(":")[0]
-        found.setdefault((finding.kernel, instruction), []).append(finding)
+        call = str(finding).removesuffix(f": {finding.text}")
+        cause = Cause(finding.kernel, call, finding.text, 0)
+        found.setdefault((finding.kernel, instruction), cause).launches += 1
     return list(found.values())
 
 

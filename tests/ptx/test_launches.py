@@ -118,7 +118,7 @@ def test_launch_from_json(tmp_path, capsys):
     told["arguments"][3] = 128
     path.write_text(json.dumps(told), "utf-8")
     assert main([str(path)]) == 1
-    assert "1. ld.global.f32" in capsys.readouterr().out
+    assert ": ld.global.f32" in capsys.readouterr().out
     path.write_text(json.dumps({**told, "block": 1}), "utf-8")
     with pytest.raises(ConvrefError, match="block: missing or unknown"):
         run_file(path)

@@ -1,5 +1,6 @@
 """`convref sanitize` and `pytest --ptx` on programs that were written for a GPU."""
 
+import os
 import subprocess
 import sys
 
@@ -39,13 +40,17 @@ def ran(tmp_path):
     def run(past, *words):
         (tmp_path / "test_program.py").write_text(PROGRAM.replace("PAST", past), "utf-8")
         command = [sys.executable, "-m", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        own = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}  # PTX of a cache names old files
+        return subprocess.run(
+            command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False
+        )
 
     return run
 
 
-def test_sanitize_prints_one_finding_for_all_launches_of_a_slip(ran):
-    found = ran("+ 1", "convref_ptx.cli", "test_program:main")
+def test_sanitize_prints_one_finding_for_all_launches_of_a_slip(ran, tmp_path):
+    pytest.importorskip("jinja2")
+    found = ran("+ 1", "convref_ptx.cli", "test_program:main", "--html", "page.html")
     assert found.returncode == 1, found.stderr
     first, second, last = found.stdout.splitlines()[-3:]
     assert first.startswith("1. twice[(3, 1, 1)](float32(100,), float32(100,), 100, 64): ")
@@ -53,6 +58,11 @@ def test_sanitize_prints_one_finding_for_all_launches_of_a_slip(ran):
     assert "test_program.py:7, program (1, 0, 0), warp 1, lane 4)" in first
     assert second.strip() == "2 launches of twice"
     assert last == "2 launches, 2 with a finding"
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert page.count("<h2>") == 1
+    assert "4 bytes past the last of 400 bytes of out float32(100)" in page
+    assert "<pre>tl.store(out + i, 2 * tl.load(x + i, i &lt; n), i &lt; n + 1)</pre>" in page
+    assert ", and 1 more" in page
 
 
 def test_sanitize_of_a_correct_program(ran):

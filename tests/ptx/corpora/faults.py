@@ -109,7 +109,7 @@ SOURCES = {
         Row("liger_cross_entropy_kernel", "tl.load(X_ptr + y)", "tl.load(X_ptr + 700 + y)", OUTSIDE,
             "tl.load(X_ptr + y)"),
         Row("liger_cross_entropy_kernel", "X_ptr += program_id * X_stride",
-            "X_ptr += (program_id * X_stride).to(tl.int8)", "race|outside", "tl.load("),
+            "X_ptr += (program_id * X_stride).to(tl.int8)", "race|outside", "X_ptr + X_off"),
     ),
     "fla:linear_attn.chunk_linear_attn": (
         Row("chunk_fwd_kernel_o", "mask=m_k[:, None] & m_t[None, :]", "mask=m_k[:, None]", OUTSIDE,
@@ -134,8 +134,8 @@ SOURCES = {
     "gems:dot": (
         Row("dot_kernel", "x_ptr + offsets, mask=mask, other=0.0", "x_ptr + offsets", OUTSIDE,
             "tl.load(x_ptr"),
-        Row("dot_kernel", "x_ptr + offsets, mask=mask, other=0.0", "x_ptr + offsets, mask=mask",
-            "undefined bits", "tl.sum"),
+        Row("dot_kernel", "tl.store(out_ptr, sum)", "tl.store(out_ptr + 1, sum)", OUTSIDE,
+            "tl.store(out_ptr"),
     ),
     "gems:cumsum": (
         Row("scan_part_sum_abc_kernel", "mask = b_idx < B", "mask = b_idx <= B", "outside|race",
@@ -215,7 +215,6 @@ EDITS = {
     "tutorials:02-fused-softmax": (
         Row("softmax_kernel", r"cp\.async\.wait_group\s+(\w+)", "cp.async.wait_group 9", EARLY,
             "tl.load(", 0),
-        Row("softmax_kernel", r"bar\.sync\s+0;", "", "race|undefined", "tl.", 2),
         Row("softmax_kernel", r"bar\.sync\s+0;", "", "race|undefined", "tl.", 3),
     ),
     "tutorials:03-matmul": (
@@ -231,9 +230,6 @@ EDITS = {
     ),
     "liger:layer_norm": (
         Row("_layer_norm_forward_kernel", r"bar\.sync\s+0;", "", "race|undefined", "tl.sum", 0),
-    ),
-    "gems:dot": (
-        Row("dot_kernel", r"bar\.sync\s+0;", "", "race|undefined", "tl.sum", 0),
     ),
     "gluon:04.elementwise_add_tma": (
         Row("elementwise_add_tma_kernel", r"cp\.async\.bulk\.commit_group;", "", "race|exits",

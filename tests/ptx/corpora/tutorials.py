@@ -3,7 +3,7 @@
 import ast
 import sys
 import types
-from unittest import mock
+from importlib.machinery import ModuleSpec
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +28,12 @@ def defined(name):
         if (isinstance(node, ABOVE) and not timed) or wanted or chosen:
             kept.append(node)
     code = compile(ast.Module(kept, []), str(path), "exec")
-    with mock.patch.dict(sys.modules, tabulate=types.ModuleType("tabulate")):
-        exec(code, vars(module))
+    unused = types.ModuleType("tabulate")
+    unused.__spec__ = ModuleSpec("tabulate", None)  # importers of torch look for it
+    known = sys.modules.setdefault("tabulate", unused)
+    exec(code, vars(module))
+    if known is unused:
+        del sys.modules["tabulate"]
     return module
 
 
@@ -81,11 +85,11 @@ def dropout():
 
 def layer_norm():
     ours = defined("05").layer_norm
-    shape = (48,)
+    shape = (300,)
     return with_gradients(
         lambda x, w, b: ours(x, shape, w, b, 1e-5),
         lambda x, w, b: F.layer_norm(x, shape, w, b, 1e-5),
-        leaf(300, 48), leaf(48), leaf(48),  # rows that share one of 256 locks
+        leaf(300, 300), leaf(300), leaf(300),  # rows that share one of 256 locks
     )  # fmt: skip
 
 
