@@ -22,6 +22,7 @@ KNOWN = {
         "parallel_parallax_bwd_kernel_dkv": "finding wgmma",
     },
     "tutorials": {
+        "_layer_norm_bwd_dx_fused": "finding @%p",  # with several warps
         "grouped_matmul_kernel": "finding cp.async",  # pointers in a tensor
         "matmul_kernel_descriptor_persistent": "refused",
     },

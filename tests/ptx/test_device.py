@@ -244,6 +244,31 @@ def test_architecture_must_be_known():
 
 
 @triton.jit
+def nested(x, out, rows, columns, BLOCK: tl.constexpr, FLAT: tl.constexpr):
+    i, sums = tl.arange(0, BLOCK), tl.zeros((BLOCK,), tl.float32)
+    if rows == 0:
+        tl.assume(columns > 0)
+        sums += tl.load(x + i)
+    else:
+        for row in tl.range(0, rows, flatten=FLAT):
+            for column in range(columns):
+                sums += tl.load(x + column * BLOCK + i)
+                tl.store(out + (1 + row) * BLOCK + i, sums)
+    tl.store(out + i, sums)
+
+
+FLATTENED = pytest.mark.xfail(reason="triton issue 11519: 3.6.0 to 3.8.0 miscompile", strict=False)
+
+
+@pytest.mark.parametrize("flat", [False, pytest.param(True, marks=FLATTENED)])
+def test_inner_loop_without_iterations(flat):
+    out = torch.full((5, BLOCK), -1.0)
+    with device("sm_90"):
+        nested[(1,)](torch.ones(BLOCK), out, 4, 0, BLOCK, flat)
+    assert out[:, 0].tolist() == [0, -1, -1, -1, -1]
+
+
+@triton.jit
 def copied(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + i, tl.load(x + i, i < n), i < n)

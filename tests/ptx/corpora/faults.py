@@ -69,7 +69,6 @@ SOURCES = {
             "tl.load(x_ptr"),
     ),
     "tutorials:05-layer-norm": (
-        Row("_layer_norm_bwd_dx_fused", "tl.debug_barrier()", "pass", RACE, "tl."),
         Row("_layer_norm_bwd_dx_fused", "tl.atomic_cas(Lock, 0, 1) == 1",
             "tl.atomic_cas(Lock, 0, 1) == 2", RACE, "tl."),
         Row("_layer_norm_bwd_dx_fused", "tl.atomic_cas(Lock, 0, 1)",

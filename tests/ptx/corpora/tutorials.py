@@ -48,7 +48,8 @@ def cases():
     """Yield the tutorials' functions."""
     yield from (
         ("01-vector-add", vector_add), ("02-fused-softmax", softmax), ("03-matmul", matmul),
-        ("04-dropout", dropout), ("05-layer-norm", layer_norm), ("06-attention", attention),
+        ("04-dropout", dropout), ("05-layer-norm", layer_norm),
+        ("05-layer-norm-wide", lambda: layer_norm(300)), ("06-attention", attention),
         ("06-attention-causal", lambda: attention(True)), ("07-libdevice", libdevice),
         ("08-grouped-gemm", grouped),
         *((f"09-{n}", lambda n=n: persistent(n))
@@ -83,13 +84,12 @@ def dropout():
             (seeded, torch.where(seeded != 0, 2 * x, 0))]  # fmt: skip
 
 
-def layer_norm():
-    ours = defined("05").layer_norm
-    shape = (300,)
+def layer_norm(columns=48):
+    ours, shape = defined("05").layer_norm, (columns,)
     return with_gradients(
         lambda x, w, b: ours(x, shape, w, b, 1e-5),
         lambda x, w, b: F.layer_norm(x, shape, w, b, 1e-5),
-        leaf(300, 300), leaf(300), leaf(300),  # rows that share one of 256 locks
+        leaf(300, columns), leaf(columns), leaf(columns),  # rows that share one of 256 locks
     )  # fmt: skip
 
 
