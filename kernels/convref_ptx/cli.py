@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import linecache
 import re
 import runpy
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import convref
 from convref.errors import invalid, missing_extra
 
 
@@ -95,7 +95,7 @@ def _page(**facts: Any) -> str:
         import jinja2
     except ImportError as error:
         raise missing_extra("report", error) from None
-    folders = [Path(__file__).parent, Path(str(convref.__file__)).parent / "grade"]
+    folders = [Path(__file__).parent, Path(inspect.getfile(invalid)).parent / "grade"]
     loader = jinja2.FileSystemLoader(folders)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
     return environment.get_template("findings.html").render(**facts)
