@@ -14,7 +14,8 @@ def pytest_runtest_protocol(item: Any) -> Iterator[None]:
     """Record a test and its fixtures."""
     testing = sys.modules.get(_MODULE)
     names = vars(getattr(item, "module", None) or object).values()
-    if testing is None or not any(v in (testing, testing.assert_close) for v in names):
+    # By identity: arrays of a module compare by element.
+    if testing is None or not any(v is testing or v is testing.assert_close for v in names):
         return (yield)
     with testing.recording():
         return (yield)

@@ -18,8 +18,11 @@ from convref.integrations.torch.testing import assert_close, recording  # noqa: 
 
 # Tests as projects of kernels have them. The first kernel is right, the second is wrong.
 OP_TESTS = """
+import numpy
 import torch
 from torch.nn import functional as F
+
+SIZES = numpy.arange(3)
 from {module} import assert_close
 
 EPS = torch.finfo(torch.bfloat16).eps
