@@ -33,6 +33,7 @@ def run(folder, seconds):
     )
     assert "Traceback" not in found.stderr, found.stderr
     lines = [line.split(maxsplit=1) for line in found.stdout.splitlines() if line.startswith("  ")]
+    lines = [words for words in lines if words]
     return found.returncode, {
         name: status for name, status in lines if not status.startswith("continues")
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextvars import Context
 from types import SimpleNamespace
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_test_file_that_changes_its_import():
     assert derived.keys() == {"test_layer_norm"}
     assert derived["test_layer_norm"].startswith("wrong: output[0, 0] is ")
     with pytest.raises(ConvrefError, match="let pytest load"):
-        assert_close(torch.zeros(1), torch.zeros(1) + 1)
+        Context().run(assert_close, torch.zeros(1), torch.zeros(1) + 1)  # as without the plug-in
 
 
 @pytest.mark.nightly

@@ -1,4 +1,4 @@
-"""Measure the interpreter of PTX: `measure.py seconds`, `record FILE` or `rates FILE`.
+"""Measure the interpreter of PTX: `speed.py seconds`, `record FILE` or `rates FILE`.
 
 `seconds` runs the kernels, with TRITON_INTERPRET=1 in Triton's own interpreter. `record` compiles
 them and counts the instructions that they execute; `rates` runs what was recorded, also with the
