@@ -44,6 +44,9 @@ def grade(
     if not solutions:
         if (folder := certify or problem) is None:
             raise invalid("grade", "needs a problem and a solution, or --certify FOLDER")
+        if backward or full or packed or seed is not None or draws > 1 or device != "cpu":
+            what = "takes --arithmetic, --html and --json; the other options are of solutions"
+            raise invalid("grade", f"--certify {what}")
         _certify(format, folder, arithmetic, html, to)
         return
     if problem is None or certify is not None:

@@ -127,7 +127,7 @@ Reads = tuple[tuple[Any, Any], ...]
 def reads(axis: Window) -> Reads:
     """Return, for each tap of one axis, the windows whose tap exists and the positions it reads.
 
-    Unlike those of `taps`, these are positions of the array: padding is not read.
+    Unlike those of `windows`, these are positions of the array: padding is not read.
     """
     if isinstance(axis, AdaptiveAxis):
         return _adaptive_reads(axis)

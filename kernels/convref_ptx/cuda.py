@@ -53,13 +53,15 @@ class Placed(TorchFunctionMode):
             return function(*args, **given)
         host = _hosted(function, [*args, *given.values()])
         given.pop("pin_memory", None)
+        copies = False
         if function in _TO:
-            if host != on_host(args[0]):  # on a GPU this copies
-                given["copy"] = True
-            elif function is not torch.Tensor.to:
+            copies = host != on_host(args[0])  # on a GPU
+            if not copies and function is not torch.Tensor.to:
                 return args[0]
             function = torch.Tensor.to
         made = function(*map(_moved, args), **{name: _moved(v) for name, v in given.items()})
+        if copies and made is args[0]:
+            made = made.clone()
         for each in made if isinstance(made, (tuple, list)) else [made]:
             if host and isinstance(each, torch.Tensor):
                 setattr(each, _HOST, True)

@@ -457,6 +457,7 @@ def test_the_command_refuses_bad_words(tmp_path):
         (["x", file, file], "format is x, needs kernelbench, gpumode, backendbench"),
         (["kernelbench", tmp_path / "b", file], "b is no file"),
         (["kernelbench", file, file, "--certify", tmp_path], "for problems without a solution"),
+        (["kernelbench", "--certify", tmp_path, "--packed"], "the other options are of solutions"),
         (["kernelbench", file, file], "has no Model, get_inputs, get_init_inputs"),
         (["gpumode", file, file], "a.py needs generate_input, ref_kernel"),
     ):

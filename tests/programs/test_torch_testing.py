@@ -187,8 +187,8 @@ def test_constants_need_to_be_equal():
         assert_close(torch.tensor([1]), torch.tensor([2]))
     x = torch.randn(3)
     for actual, expected, says in (
-        (x.exp(), torch.ones(3), "actual was computed by PyTorch: exchange"),
-        (x, torch.ones(3), "compute it of the same data"),
+        (x.exp(), torch.ones(3), "what was computed before has no record"),
+        (x, torch.ones(3), "compute it in the test"),
         (x.exp().max().item(), 0.5, "no recorded operation computed it"),
     ):
         with pytest.raises(ConvrefError, match=says):
@@ -219,3 +219,30 @@ def test_random_numbers_are_data():
     with pytest.raises(AssertionError, match="wrong: output"):
         assert_close(actual, F.dropout(x) * 3)
     assert_close(reversed_sum(x), x.sum(1))
+
+
+@recording()
+def test_what_a_review_found():
+    """Each was passed, failed or refused wrongly."""
+    x, w, n = torch.randn(16, 64), torch.randn(64, 8), torch.arange(3.0)
+    with pytest.raises(AssertionError, match="wrong: "):  # rounded to bfloat16, in a float32 kernel
+        assert_close((x @ w).bfloat16().float(), x @ w)
+    with pytest.raises(AssertionError, match="wrong: "):
+        assert_close(torch.arange(3), n * 1.3, check_dtype=False)
+    with pytest.raises(AssertionError, match="has shape"):
+        assert_close(torch.zeros(3), torch.zeros(4))
+    assert_close((n * 2).to(torch.int64), (n * 2).long())
+    assert_close({"a": n, "b": x}, {"b": x, "a": n})
+    y = n * 2
+    y.unsqueeze_(0)
+    assert_close((n + n)[None], y)
+    assert_close(x[:, :0] @ w[:0], torch.zeros(16, 8) * n[1])
+
+    def product():
+        torch.manual_seed(0)
+        return torch.randn(4, 300), torch.randn(300, 4)
+
+    left, right = product()
+    expected = left @ right
+    left, right = product()
+    assert_close(left[:, :150] @ right[:150] + left[:, 150:] @ right[150:], expected)

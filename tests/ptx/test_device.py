@@ -209,6 +209,7 @@ def test_tensors_that_the_program_placed_on_the_cpu_are_there():
             assert host.device == torch.device("cpu")
             assert (host.is_cuda, host.is_cpu, host.get_device()) == (False, True, -1)
         assert here.cpu() is here
+        assert here.to("cuda", torch.float32, False, True).is_cuda
         for placed in (x, here.cuda(), here.to("cuda"), here.to(x), x + here[0]):
             assert placed.device == torch.device("cuda", 0)
             assert (placed.is_cuda, placed.is_cpu, placed.get_device()) == (True, False, 0)

@@ -118,7 +118,7 @@ def _compared(
 ) -> tuple[Report | None, str]:
     """Return the report, None without recorded operations, and why the comparison fails."""
     (got, _), (wanted, spec) = _leaves(actual), _leaves(expected)
-    if list(got) != list(wanted):
+    if set(got) != set(wanted):
         return None, f"actual has {', '.join(got) or 'nothing'}, needs {', '.join(wanted)}"
     computed = {name: t for name, t in wanted.items() if tape.has(t)}
     for name, want in wanted.items():
@@ -130,7 +130,7 @@ def _compared(
     if not computed:
         return None, ""
     # A result that was converted to a wider dtype for the comparison is as exact as it was before.
-    dtypes = {name: tape.narrower(got[name]) for name in computed}
+    dtypes = {name: _dtype(tape, got[name], want) for name, want in computed.items()}
     is_single = torch.float64 not in dtypes.values()
 
     def tree(leaves: Any) -> Any:
@@ -143,6 +143,14 @@ def _compared(
     program = Program(lambda *d: tree(dict(zip(computed, function(*d)))), data, {}, numerics)
     report = judged(program, tree({name: got[name] for name in computed}))
     return report, "" if report else report.explanation()
+
+
+def _dtype(tape: Tape, got: Any, want: Any) -> Any:
+    """Return the dtype in which a result is judged."""
+    if not (got.dtype.is_floating_point or got.dtype.is_complex):
+        return torch.promote_types(got.dtype, want.dtype)
+    are_wider = want.dtype == torch.float64 or tape.narrower(want) != want.dtype
+    return tape.narrower(got) if are_wider else got.dtype
 
 
 def _check_recorded(
@@ -162,7 +170,11 @@ def _leaves(tree: Any) -> tuple[dict[str, Any], Any]:
     """Return the leaves by name, arrays as tensors, and the form of the tree."""
     flat, spec = tree_flatten_with_path(tree)
     leaves = {f"output{keystr(path)}": leaf for path, leaf in flat}
-    arrays = {n: torch.as_tensor(a) for n, a in leaves.items() if hasattr(a, "__array__")}
+    arrays = {
+        name: torch.as_tensor(leaf)
+        for name, leaf in leaves.items()
+        if hasattr(leaf, "__array__") and not isinstance(leaf, (float, complex))
+    }
     return leaves | arrays, spec
 
 
@@ -170,6 +182,8 @@ def _wrong_form(name: str, got: Any, want: Any, form: dict[str, bool]) -> str:
     kinds = [isinstance(leaf, torch.Tensor) for leaf in (got, want)]
     if any(kinds) and not all(kinds):
         return f"wrong: {name} is a {type(got).__name__}, needs a {type(want).__name__}"
+    if all(kinds) and got.shape != want.shape:
+        return f"wrong: {name} has shape {tuple(got.shape)}, needs {tuple(want.shape)}"
     for what in (what for what, is_checked in form.items() if is_checked and all(kinds)):
         is_, needs = getattr(got, what), getattr(want, what)
         is_, needs = (is_(), needs()) if what == "stride" else (is_, needs)
@@ -181,9 +195,9 @@ def _wrong_form(name: str, got: Any, want: Any, form: dict[str, bool]) -> str:
 def _is_equal(got: Any, want: Any) -> bool:
     """Return whether two leaves have equal values, or NaN at the same places."""
     if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor):
-        if got.shape != want.shape:
-            return False
-        want = want.to(got.device, got.dtype)
+        want = want.to(got.device)
+        if got.dtype != want.dtype and any(t.dtype.is_floating_point for t in (got, want)):
+            got, want = got.double(), want.double()
         return bool(((got == want) | ((got != got) & (want != want))).all())
     return type(got) is type(want) and bool(got == want or (got != got and want != want))
 
@@ -194,10 +208,12 @@ def _unequal(tape: Tape, name: str, got: Any, want: Any) -> str:
     if not floats:
         return f"wrong: {name} is not equal to expected, which no recorded operation computed"
     what = f"{name} of expected differs, and no recorded operation computed it, so it has no bound"
+    how = (
+        "compute it in the test, with PyTorch's operations: what was computed before has no record"
+    )
     if _tape.get() is None:
-        how = "let pytest load convref.integrations.pytest_plugin, or compute it in `recording()`"
-    elif tape.has(got):
-        how = "actual was computed by PyTorch: exchange the two"
-    else:
-        how = "compute it of the same data with PyTorch's operations in the test"
+        how = (
+            "let pytest load convref.integrations.pytest_plugin, which records tests whose module "
+            "imports assert_close, or compute it in `recording()`"
+        )
     raise invalid("assert_close", f"{what}; {how}")

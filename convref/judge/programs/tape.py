@@ -25,6 +25,9 @@ _aten = torch.ops.aten
 _DRAWS = {_aten.rand_like, _aten.randn_like, _aten.randint_like, _aten.bernoulli, _aten.normal}
 _DRAWS |= {_aten.poisson, _aten.multinomial, _aten.uniform, _aten.random, _aten.exponential}
 _DRAWS |= {_aten.geometric, _aten.cauchy, _aten.log_normal}
+# What prepares random numbers. A test may draw them again, and the kernel compute on these.
+_PREPARES = {_aten._to_copy, _aten.clone, _aten.copy, _aten.neg, _aten.abs}
+_PREPARES |= {_aten.add, _aten.sub, _aten.mul, _aten.div}
 _WATCHED = 64  # storages: one that outlives as many younger ones counts as alive
 
 
@@ -91,7 +94,8 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
             with self:
                 return func.decompose(*args, **kwargs)
         packet = functional(func)
-        if self.is_paused or func.is_view or packet in VIEWS:
+        is_view = func.is_view or packet in VIEWS or _changes_layout(func)
+        if self.is_paused or is_view:
             return func(*args, **kwargs)
         self._now += 1
         for memory in self._young:
@@ -179,9 +183,11 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
 
     def narrower(self, tensor: Tensor) -> Any:
         """Return the dtype of which a tensor is a conversion to a wider one, else its own."""
-        place = self._place(tensor) if _is_plain(tensor) else None
-        steps = [step for step in self._steps if place and place.storage in step.writes]
-        if steps and steps[-1].results == [place] and steps[-1].func is _aten._to_copy.default:
+        if not self.has(tensor) or not tensor.dtype.is_floating_point:
+            return tensor.dtype
+        place = self._place(tensor)
+        steps = [step for step in self._steps if place.storage in step.writes]
+        if steps[-1].results == [place] and steps[-1].func is _aten._to_copy.default:
             dtype = steps[-1].args[0][0].dtype
             if dtype.is_floating_point and torch.finfo(dtype).eps > torch.finfo(tensor.dtype).eps:
                 return dtype
@@ -203,12 +209,13 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
     ) -> tuple[Callable[..., list[Tensor]], tuple[Tensor, ...]]:
         """Return the function that computed `results`, and its arguments: data of the test.
 
-        Data are what no recorded operation computed, and what is computed of random numbers that
-        were freed before the memory of `actual` was allocated: a kernel that writes there can
-        neither read nor repeat them. With `is_single`, float64 is replaced by float32.
+        Data are what no recorded operation computed, and random numbers that were converted,
+        shifted or scaled and then freed before the memory of `actual` was allocated: a kernel that
+        writes there cannot have read them. With `is_single`, float64 is replaced by float32.
         """
         steps, needed = self._led_to(results)
-        first, rest = self._split(steps, self._start(actual, steps, needed))
+        made = {self._number(t) for t in results}
+        first, rest = self._split(steps, made, self._start(actual, steps, needed))
         data = {n: b.clone() for n in needed if (b := self._memory[n].before) is not None}
         _repeat(first, data)
         places, change = [self._place(t) for t in results], _single if is_single else _same
@@ -241,20 +248,29 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
         starts += [memory.born for memory in self._memory if memory.is_open]
         return min(starts)
 
-    def _split(self, steps: list[Step], start: float) -> tuple[list[Step], list[Step]]:
+    def _split(
+        self, steps: list[Step], results: set[int], start: float
+    ) -> tuple[list[Step], list[Step]]:
         """Return the steps before `start` that computed data, and the others."""
         data, rest, taken = list[Step](), list[Step](), set[int]()
         drawn = {number for number, memory in enumerate(self._memory) if memory.is_drawn}
         for step in steps:
             others, both = step.reads - step.writes, step.reads | step.writes
             is_freed = all(self._memory[number].freed <= start for number in others)
-            if step.number < start and is_freed and drawn & step.reads and not taken & both:
+            prepares = functional(step.func) in _PREPARES and not results & step.writes
+            is_first = step.number < start and is_freed and not taken & both
+            if is_first and prepares and drawn & step.reads:
                 data.append(step)
                 drawn |= step.writes
             else:
                 rest.append(step)
                 taken |= both
         return data, rest
+
+
+def _changes_layout(func: Any) -> bool:
+    """Return whether an operation gives its operand other sizes or strides alone."""
+    return torch.Tag.inplace_view in func.tags and func.overloadpacket is not _aten.resize_
 
 
 def _is_plain(given: Any) -> bool:

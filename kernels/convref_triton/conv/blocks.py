@@ -131,6 +131,8 @@ def blocks_refusal(task: Task) -> str | None:
         return "no products"
     if task.dtype == "f32":
         return "float32"
+    if shape.groups == 1:
+        return "one group"
     if any(size < 2 or size % 2 for size in sides):
         return f"{sides[0]} and {sides[1]} channels a group, which are not even"
     if merged(shape) == 1:

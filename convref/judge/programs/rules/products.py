@@ -36,7 +36,9 @@ def products(op: Op, f: Bilinear, x: Pair, w: Pair, terms: int, bias: Pair | Non
 
 def _largest(*operands: Pair) -> float:
     """Return the largest operand, at least 1."""
-    return max(1.0, *(float(p.wide.abs().nan_to_num().max()) for p in operands if p.value.numel()))
+    return max(
+        [1.0, *(float(p.wide.abs().nan_to_num().max()) for p in operands if p.value.numel())]
+    )
 
 
 def _nonzero_terms(f: Bilinear, x: Pair, w: Pair, terms: int) -> Any:
