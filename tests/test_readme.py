@@ -49,6 +49,14 @@ def test_the_check_of_a_result_fails_for_a_wrong_one():
         exec(text[text.index("convref.assert_correct") :], names)
 
 
+def test_the_check_of_a_fused_kernel_fails_without_its_bias():
+    pytest.importorskip("torch", reason="torch is not installed")
+    names = run(program("Check a fused kernel"))
+    result = names["reference"](names["x"], names["w"], 0.0)
+    with pytest.raises(AssertionError, match="bound"):
+        names["assert_close"](result, names["reference"], (names["x"], names["w"], names["b"]))
+
+
 def test_the_model_is_converted_whole_and_trains():
     pytest.importorskip("torch", reason="torch is not installed")
     model = run(program("Use the ops in PyTorch"))["model"]
