@@ -89,24 +89,39 @@ TIGHTNESS = {
 }
 
 
-def ratios(name, length):
-    """Return bound over true error, median and 99th percentile, of 2**length terms."""
+def bounded(name, length):
+    """Return operands of a reduction of 2**length terms, and the pair of its result."""
     random = torch.Generator().manual_seed(length)
     shapes = (max(2, 2**16 >> length), 2**length), (2**length, max(1, 2**10 >> length))
     if name == "attention":  # as many keys as terms, of 4 numbers
         shapes = (4, 2**length), (4, 64)
-    x, w = (torch.randn(shape, generator=random) for shape in shapes)
-    _, wanted = Program(TIGHTNESS[name], (x, w), {}, Numerics()).traced()
-    pair = wanted["output"][1]
-    error = (TIGHTNESS[name](x, w).double() - pair.value).abs()
+    operands = [torch.randn(shape, generator=random) for shape in shapes]
+    _, wanted = Program(TIGHTNESS[name], operands, {}, Numerics()).traced()
+    return operands, wanted["output"][1]
+
+
+def ratios(name, length):
+    """Return bound over true error, median and 99th percentile, of 2**length terms."""
+    operands, pair = bounded(name, length)
+    error = (TIGHTNESS[name](*operands).double() - pair.value).abs()
     ratio = (pair.error / error)[error > 0].flatten().sort().values
     return [float(ratio[int(q * (len(ratio) - 1))]) if len(ratio) else 0.0 for q in (0.5, 0.99)]
+
+
+def roundings(name, length):
+    """Return the bound in roundings of the result for absolute values, median."""
+    operands, pair = bounded(name, length)
+    size = TIGHTNESS[name](*(x.double().abs() for x in operands)).abs()
+    return float((pair.error / (2**-24 * size)).median())
 
 
 def tightness(lengths=(4, 8, 12, 16, 20)):
     """Print median and 99th percentile of bound over true error, by length of the reduction."""
     for name in sys.argv[2:] or TIGHTNESS:
         cells = ["{:.2g}, {:.2g}".format(*ratios(name, length)) for length in lengths]
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    for name in sys.argv[2:] or TIGHTNESS:
+        cells = [f"{roundings(name, length):.3g}" for length in lengths[:3]]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
