@@ -30,7 +30,7 @@ def _named(names: str) -> set[Any]:
     return {getattr(torch.ops.aten, name) for name in names.split()}
 
 
-_ELEMENTWISE, _REDUCING, _IMAGES = map(_named, (_ELEMENTS, _AT_1, _OF_IMAGES))
+ELEMENTWISE, _REDUCING, _IMAGES = map(_named, (_ELEMENTS, _AT_1, _OF_IMAGES))
 _PRODUCTS = _named("mm convolution")
 _ATTENTION = _named("_scaled_dot_product_flash_attention_for_cpu")
 
@@ -40,7 +40,7 @@ Box = tuple[slice, ...]
 def boxes(packet: Any, args: tuple[Any, ...], result: Tensor) -> list[Box]:
     """Return the parts of a result that are evaluated one after the other; none to cut nothing."""
     shape = tuple(result.shape)
-    if packet in _ELEMENTWISE:
+    if packet in ELEMENTWISE:
         return parts(shape) if result.numel() > 2 * PIECE else []
     if packet in _ATTENTION:
         return _by_head(shape, args[0].shape[-2] * args[1].shape[-2])
@@ -122,7 +122,7 @@ class InPieces:
         """Return one part of each result."""
 
         def select(place: int, pair: Pair) -> Pair:
-            if self._packet in _ELEMENTWISE or self._packet in _ATTENTION:
+            if self._packet in ELEMENTWISE or self._packet in _ATTENTION:
                 return cut(pair, box, self._shape)
             return pair if place else cut(pair, box, tuple(pair.value.shape))
 

@@ -153,7 +153,7 @@ def judged(program: Program, actual: Any) -> Report:
     got = tensors(actual, "the candidate")
     if not wanted:
         raise invalid("assert_close", "the reference returns no tensor")
-    if list(got) != list(wanted):
+    if got.keys() != wanted.keys():
         what = f"got {', '.join(got) or 'nothing'}, needs {', '.join(wanted)}"
         return Report(program, actual, {"output": Verdict("wrong", "form", reason=what)})
     found = {name: verdict(name, got[name], *wanted[name], program.numerics) for name in wanted}

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .pair import Tensor
 from .shadow import storage_of
-from .trace import LIKE, UNWRITTEN, VIEWS, functional, is_composite, updated_by, written_by
+from .trace import LIKE, UNWRITTEN, functional, is_composite, is_view, updated_by, written_by
 
 _aten = torch.ops.aten
 # What these return or write is data, whatever their operands are; other random operations are not.
@@ -94,8 +94,7 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
             with self:
                 return func.decompose(*args, **kwargs)
         packet = functional(func)
-        is_view = func.is_view or packet in VIEWS or _changes_layout(func)
-        if self.is_paused or is_view:
+        if self.is_paused or is_view(func):
             return func(*args, **kwargs)
         self._now += 1
         for memory in self._young:
@@ -266,11 +265,6 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
                 rest.append(step)
                 taken |= both
         return data, rest
-
-
-def _changes_layout(func: Any) -> bool:
-    """Return whether an operation gives its operand other sizes or strides alone."""
-    return torch.Tag.inplace_view in func.tags and func.overloadpacket is not _aten.resize_
 
 
 def _is_plain(given: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from inspect import unwrap
 from typing import Any
 
@@ -14,12 +14,13 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from ...errors import UnsupportedError
 from ..numerics import Numerics
 from .pair import Op, Pair, Tensor, store
-from .pieces import InPieces, Later, boxes
-from .rules import RULES
+from .pieces import ELEMENTWISE, InPieces, Later, boxes
+from .rules import AMBIGUOUS, RULES
 from .shadow import Shadows
 
 _aten = torch.ops.aten
-VIEWS = {_aten._unsafe_view, _aten.lift_fresh, _aten._reshape_alias}
+_VIEWS = {_aten._unsafe_view, _aten.lift_fresh, _aten._reshape_alias}
+_OF_SHAPES = {_aten._has_same_storage_numel, _aten.is_same_size}
 # Results that depend on the shapes and dtypes of operands only; unwritten memory may hold anything.
 LIKE = {_aten.ones_like, _aten.zeros_like, _aten.full_like}
 LIKE |= {_aten.new_zeros, _aten.new_ones, _aten.new_full}
@@ -30,6 +31,8 @@ _UPDATES = {_aten.native_batch_norm}
 # Operations that PyTorch's kernels of 16-bit types evaluate in that type, unlike decompositions.
 _ROUNDED = {_aten.glu_backward, _aten.mse_loss_backward, _aten.huber_loss_backward}
 _PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "out")
+# Operations that convert their operands to one dtype.
+_PROMOTING = ELEMENTWISE - {_aten._to_copy, _aten.logical_and, _aten.logical_or, _aten.logical_not}
 _DECOMPOSITIONS = {**decomposition_table, **core_aten_decompositions()}
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
@@ -55,6 +58,8 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
     count : int
         How many operations were evaluated.
     """
+
+    supports_higher_order_operators = True  # so that they can be refused by name
 
     def __init__(
         self, numerics: Numerics, rounding: str | None = None, change: Change | None = None
@@ -86,22 +91,24 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         """Evaluate one operation."""
         kwargs = kwargs or {}
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            raise _unknown(func.name())
         packet = functional(func)
         if is_composite(func):
             with self:
                 return func.decompose(*args, **kwargs)
-        if func.is_view or packet in VIEWS:
+        if is_view(func) or packet in _OF_SHAPES:
             return func(*args, **kwargs)
         operands = [a for a in tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
         _refuse(func, operands)
         if packet in UNWRITTEN:
             return self._unwritten(func(*args, **kwargs))
         written = written_by(func, args, kwargs)
-        if not written and (packet in LIKE or not operands):
-            return func(*args, **kwargs)
         if packet in RULES:
             return self._evaluate(RULES[packet], packet, func, args, kwargs, written)
-        if not written and all(self.shadows.read(t).error is None for t in operands):
+        if not written and (packet in LIKE or not operands):
+            return func(*args, **kwargs)
+        if not written and all(_is_certain(self.shadows.read(t)) for t in operands):
             out = func(*args, **kwargs)
             if not _floats(out):
                 return out
@@ -121,15 +128,20 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         results = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         exact = all(pair.error is None and pair.stored for pair in read.values())
         exact &= not any(isinstance(number, float) for number in leaves)  # may be rounded
-        if exact and not written and not _floats(out):
+        if exact and not _floats(out) and packet not in AMBIGUOUS:
+            for target in written:
+                if target in self.shadows:
+                    self.shadows.write(target, Pair(target.clone()))
             return out
-        floats = (t for t in dtypes.values() if t.is_floating_point)
-        op = self._op(packet, results, next(floats, None))
+        op = self._op(packet, results, _computed_in([leaves[i] for i in read]))
 
         def operands(select: Callable[[int, Pair], Pair]) -> Any:
             taken = list(leaves)
             for i, pair in read.items():
                 taken[i] = store(select(i, pair), dtypes[i], self.numerics)
+                if packet in _PROMOTING and dtypes[i] not in (op.numbers or op.dtype, torch.bool):
+                    wide = taken[i]._replace(stored=False)
+                    taken[i] = store(wide, op.numbers or op.dtype, self.numerics)
             return tree_unflatten(taken, form)
 
         def evaluate(select: Callable[[int, Pair], Pair], is_read: bool = True) -> Any:
@@ -185,19 +197,21 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         same = getattr(packet, name, None) if in_place else func
         found = _DECOMPOSITIONS.get(same)
         if func.namespace == "prims":
-            raise _UnknownPrimitive
+            raise _UnknownPrimitiveError(str(_unknown(packet)))
         if found is None or (written and not in_place):
             raise _unknown(packet)
         found = unwrap(found) if packet in _ROUNDED else found
         try:
             with self:
                 out = found(*args, **kwargs)
+                if out is NotImplemented:
+                    raise _unknown(packet)
                 return args[0].copy_(out) if in_place else out
-        except _UnknownPrimitive:
+        except _UnknownPrimitiveError:
             raise _unknown(packet) from None
 
 
-class _UnknownPrimitive(Exception):
+class _UnknownPrimitiveError(UnsupportedError):
     """A decomposition goes beyond ATen."""
 
 
@@ -207,6 +221,13 @@ def functional(func: Any) -> Any:
     if name.endswith("_") and not name.endswith("__"):
         return getattr(_aten, name[:-1], func.overloadpacket)
     return func.overloadpacket
+
+
+def is_view(func: Any) -> bool:
+    """Return whether an operation gives memory other sizes or strides alone."""
+    packet = func.overloadpacket
+    in_place = torch.Tag.inplace_view in func.tags and packet is not _aten.resize_
+    return func.is_view or in_place or packet in _VIEWS
 
 
 def is_composite(func: Any) -> bool:
@@ -239,6 +260,17 @@ def _typed(result: Tensor, pair: Pair | None) -> Pair | None:
     if pair is None or result.dtype.is_floating_point:
         return pair
     return pair._replace(value=pair.value.to(result.dtype))
+
+
+def _is_certain(pair: Pair) -> bool:
+    return pair.error is None or not bool((pair.error > 0).any())
+
+
+def _computed_in(operands: list[Tensor]) -> Any:
+    """Return the dtype to which an operation of elements converts operands; None of integers."""
+    floats = [t for t in operands if t.is_floating_point()]
+    dtypes = [t.dtype for t in floats if t.ndim] or [t.dtype for t in floats]
+    return reduce(torch.promote_types, dtypes) if dtypes else None
 
 
 def _is_tensor(given: Any) -> bool:

@@ -7,7 +7,7 @@ import torch
 from ..numerics import Numerics
 from ..verdicts import Verdict, element
 from .pair import Pair, Tensor, store
-from .pieces import Box, Later, by_part
+from .pieces import Box, Later, by_part, whole
 
 _LEAST = 2.0**-1000  # less than any error of float64 numbers of ordinary size
 
@@ -23,7 +23,14 @@ def verdict(
             return Verdict("wrong", "form", name, f"{name} has {what} {is_}, needs {needs}")
     if not got.numel():
         return Verdict("pass", "exact", name)
-    return _compared(name, got.detach(), pair, numerics)
+    got = got.detach()
+    if got.is_complex():  # which only copies of the arguments are
+        got, pair = _real(got), whole(pair).each(_real)
+    return _compared(name, got, pair, numerics)
+
+
+def _real(t: Tensor) -> Tensor:
+    return torch.view_as_real(t.resolve_conj())
 
 
 class _Part(NamedTuple):
@@ -61,6 +68,8 @@ def _part(got: Tensor, pair: Pair, numerics: Numerics, vacuous: bool) -> _Part:
     """Compare a part; `vacuous` says whether zeros pass so far."""
     if pair.error is None and torch.equal(got, pair.value.to(got.dtype)) and pair.stored:
         return _Part(True, vacuous and not bool(got.any()))
+    if pair.error is None and not got.is_floating_point():
+        return _of_integers(got, pair.value.to(got.dtype))
     pair = store(pair, got.dtype, numerics)
     value = pair.wide
     limit = torch.as_tensor(pair.slack, dtype=torch.float64).expand(value.shape)
@@ -89,6 +98,15 @@ def _part(got: Tensor, pair: Pair, numerics: Numerics, vacuous: bool) -> _Part:
     at = tuple(int(i) for i in (~fine).nonzero()[0])
     first = at, *(t[at].item() for t in (certain, right, value, error, limit))
     return part._replace(faults=int((~fine).sum()), first=first)
+
+
+def _of_integers(got: Tensor, right: Tensor) -> _Part:
+    """Return what is found in integers that differ; float64 cannot tell large ones apart."""
+    faults = got != right
+    at = tuple(int(i) for i in faults.nonzero()[0])
+    error = abs(int(got[at]) - int(right[at]))
+    first = at, True, right[at].item(), right[at].item(), error, 0.0
+    return _Part(True, False, torch.inf, 0, int(faults.sum()), first)
 
 
 def _distance(got: Tensor, value: Tensor) -> Tensor:

@@ -16,9 +16,11 @@ from . import (
     reductions,
     softmax,
 )
+from .choices import AMBIGUOUS
 from .table import RULES
 
 __all__ = [
+    "AMBIGUOUS",
     "RULES",
     "arithmetic",
     "attention",

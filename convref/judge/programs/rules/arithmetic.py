@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..pair import Op, Pair, Tensor, gap, times
+from ..pair import Op, Pair, Tensor, gap, store, times
 from .sums import added, distributed, grain
 from .table import rule
 
@@ -16,7 +16,7 @@ def scaled(op: Op, x: Pair, factor: Any) -> Pair:
     if factor == 1:
         return x
     if factor == -1:
-        return neg(op, x)
+        return x._replace(value=-x.wide)  # an unsigned integer would wrap
     return mul(op.of(op.held), x, factor)
 
 
@@ -57,7 +57,7 @@ def mul(op: Op, x: Any, y: Any) -> Pair:
 
 @rule("div", "divide", "true_divide")
 def div(op: Op, x: Any, y: Any, *, rounding_mode: str | None = None) -> Pair:
-    """x / y; unbounded where y may be 0."""
+    """x / y, unbounded where y may be 0; rounded to the dtype before `rounding_mode` or not."""
     x, y = op.pair(x), op.pair(y)
     value = x.wide / y.wide
     if y.error is None:
@@ -72,7 +72,9 @@ def div(op: Op, x: Any, y: Any, *, rounding_mode: str | None = None) -> Pair:
         step, n = (1 / abs(float(y.wide)), 1) if exact else (0.0, DIVISION)
         error, terms = distributed(op, x, 1 / y.wide.abs(), step, n, value, error)
     found = op.close(value, error, None, DIVISION, halved)._replace(terms=terms)
-    return found if rounding_mode is None else whole(found, rounding_mode)
+    if rounding_mode is None:
+        return found
+    return whole(store(found, op.dtype, op.numerics), rounding_mode)
 
 
 def _is_power_of_two(x: Tensor) -> Tensor:

@@ -160,13 +160,40 @@ def _place(x: Pair, dim: int, keepdim: bool, name: str) -> Pair:
 
 @rule("sort", "topk")
 def sort(op: Op, x: Pair, *settings: Any, **named: Any) -> tuple[Pair, Pair]:
-    """Return sorted values, each of which grows with every element, and their places."""
-    f = getattr(torch, op.name.rpartition(".")[2])
+    """Return sorted values, each of which grows with every element, and their places.
+
+    The place of one of several equal elements is open, unless the sort is stable.
+    """
+    name = op.name.rpartition(".")[2]
+    f = getattr(torch, name)
     values = monotone(lambda t: f(t, *settings, **named)[0])(op, x)
     places = f(x.wide, *settings, **named)[1]
-    return values, Pair(
-        places, None if x.error is None else torch.full_like(values.wide, torch.inf)
-    )
+    if x.error is not None:
+        return values, Pair(places, torch.full_like(values.wide, torch.inf))
+    if named.get("stable") or not x.value.ndim:
+        return values, Pair(places)
+    if name == "topk":
+        count, dim, largest, ordered = (*settings, *(None, -1, True, True)[len(settings) :])
+        if not ordered:
+            values = values._replace(error=torch.full_like(values.wide, torch.inf))
+    else:
+        dim, largest = (*settings, *(-1, False)[len(settings) :])
+        dim, largest = named.get("dim", dim), named.get("descending", largest)
+        count = x.value.shape[dim]
+    open_ = _tied(x.value.sort(dim, largest).values, dim).narrow(dim, 0, count)
+    return values, Pair(places, torch.where(open_, torch.inf, 0.0))
+
+
+def _tied(x: Tensor, dim: int) -> Tensor:
+    """Return which elements of sorted ones are not the only one of their value."""
+    after, before = x.narrow(dim, 1, x.shape[dim] - 1), x.narrow(dim, 0, x.shape[dim] - 1)
+    same = (after == before) | (after.isnan() & before.isnan())
+    edge = torch.zeros_like(x.narrow(dim, 0, 1), dtype=torch.bool)
+    return torch.cat([edge, same], dim) | torch.cat([same, edge], dim)
+
+
+# Operations that have several right results for the same exact operands.
+AMBIGUOUS = {aten.sort, aten.topk}
 
 
 @rule("any", "all")
