@@ -172,16 +172,20 @@ def sort(op: Op, x: Pair, *settings: Any, **named: Any) -> tuple[Pair, Pair]:
         return values, Pair(places, torch.full_like(values.wide, torch.inf))
     if named.get("stable") or not x.value.ndim:
         return values, Pair(places)
+    ordered = True
     if name == "topk":
-        count, dim, largest, ordered = (*settings, *(None, -1, True, True)[len(settings) :])
-        if not ordered:
-            values = values._replace(error=torch.full_like(values.wide, torch.inf))
+        count, dim, largest, ordered = _filled(settings, (0, -1, True, True))
     else:
-        dim, largest = (*settings, *(-1, False)[len(settings) :])
-        dim, largest = named.get("dim", dim), named.get("descending", largest)
+        dim, largest = _filled(settings, (named.get("dim", -1), named.get("descending", False)))
         count = x.value.shape[dim]
+    if not ordered:
+        values = values._replace(error=torch.full_like(values.wide, torch.inf))
     open_ = _tied(x.value.sort(dim, largest).values, dim).narrow(dim, 0, count)
     return values, Pair(places, torch.where(open_, torch.inf, 0.0))
+
+
+def _filled(given: tuple[Any, ...], defaults: tuple[Any, ...]) -> tuple[Any, ...]:
+    return given + defaults[len(given) :]
 
 
 def _tied(x: Tensor, dim: int) -> Tensor:
