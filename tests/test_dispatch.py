@@ -136,6 +136,25 @@ def test_backend_by_module_and_attribute() -> None:
     assert (got == convref.conv1d(X, W)).all()
 
 
+class Delegating:
+    """A backend with most attributes of another one."""
+
+    name = "delegating"
+
+    def __getattr__(self, attribute: str) -> object:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return getattr(dispatch.load("numpy"), attribute)
+
+
+delegating = Delegating()
+
+
+def test_attributes_of_a_backend_may_come_from_getattr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "delegating", sys.modules[__name__])
+    assert dispatch.load("delegating:delegating").name == "delegating"
+
+
 def test_plans_are_kept() -> None:
     call = parse(LINE).call
     assert convref.plan(call) is convref.plan(parse(LINE).call)

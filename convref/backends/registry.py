@@ -7,6 +7,7 @@ from ..errors import MissingExtraError, hint, invalid, shorten
 from . import Backend
 
 GROUP = "convref.backends"
+NEEDED = ("name", "supports", "run", "numerics", "fingerprint")  # of `Backend`
 
 # Backends of convref are found without an installation too.
 SHIPPED = {
@@ -47,7 +48,8 @@ def load(name: str) -> Backend:
         raise
     except Exception as error:  # a third-party module may raise anything
         raise invalid("backend", f"{shorten(name)} does not load: {shorten(error)}") from error
-    if isinstance(backend, type) or not isinstance(backend, Backend):
-        kind, needs = type(backend).__name__, "name, supports, run, numerics, fingerprint"
+    # isinstance of a protocol does not see attributes that __getattr__ returns, since Python 3.12.
+    if isinstance(backend, type) or not all(hasattr(backend, one) for one in NEEDED):
+        kind, needs = type(backend).__name__, ", ".join(NEEDED)
         raise invalid("backend", f"{shorten(name)} is a {kind}, needs an object with {needs}")
     return backend
