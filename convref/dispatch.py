@@ -189,12 +189,15 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
         wanted = tuple(n for n in AUTO.get((kind, call.specs[0].device), ()) if n in names())
     candidates: list[Candidate] = []
     chosen: Backend | None = None
+    slower: list[tuple[int, Backend]] = []  # passed over for their speed alone, by position
     for name in wanted:
         try:
             found = load(name)
             reason = found.supports(call)
             if reason is None and backend == "auto":
-                reason = _known_bug(found, call) or _passed_over(found, call)
+                reason = _known_bug(found, call)
+                if reason is None and (reason := _passed_over(found, call)):
+                    slower.append((len(candidates), found))
         except MissingExtraError as error:
             if backend != "auto":
                 raise
@@ -205,6 +208,10 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
             Candidate(name, take, why if take or reason else "lower in the order of preference")
         )
         chosen = found if take else chosen
+    if chosen is None and slower:
+        (place, chosen), *_ = slower
+        why = f"no other backend computes it; {candidates[place].reason}"
+        candidates[place] = replace(candidates[place], chosen=True, reason=why)
     if chosen is None:
         nothing = f"no backend for {kind} on {call.specs[0].device}"
         reasons = "; ".join(f"{c.name}: {c.reason}" for c in candidates) or nothing

@@ -136,6 +136,9 @@ def test_backend_by_module_and_attribute() -> None:
     assert (got == convref.conv1d(X, W)).all()
 
 
+ORACLE = dispatch.load("numpy")
+
+
 class Delegating:
     """A backend with most attributes of another one."""
 
@@ -144,7 +147,7 @@ class Delegating:
     def __getattr__(self, attribute: str) -> object:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        return getattr(dispatch.load("numpy"), attribute)
+        return getattr(ORACLE, attribute)
 
 
 delegating = Delegating()
@@ -153,6 +156,25 @@ delegating = Delegating()
 def test_attributes_of_a_backend_may_come_from_getattr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "delegating", sys.modules[__name__])
     assert dispatch.load("delegating:delegating").name == "delegating"
+
+
+@pytest.mark.parametrize("other", ["refuses", "computes"])
+def test_a_slower_backend_is_chosen_if_no_other_computes_the_call(
+    monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    slower, second = Delegating(), Delegating()
+    monkeypatch.setattr(slower, "passed_over", lambda call: "slow", raising=False)
+    reason = "no kernel" if other == "refuses" else None
+    monkeypatch.setattr(second, "supports", lambda call: reason, raising=False)
+    backends = {"slower": slower, "second": second}
+    monkeypatch.setitem(dispatch.AUTO, (other, "cpu"), tuple(backends))
+    monkeypatch.setattr(dispatch, "names", lambda: backends)
+    monkeypatch.setattr(dispatch, "load", backends.__getitem__)
+    made = dispatch.choose(parse(LINE).call, kind=other)
+    first = made.candidates[0]
+    assert made.backend is (slower if reason else second)
+    assert first.chosen == bool(reason)
+    assert first.reason == ("no other backend computes it; slow" if reason else "slow")
 
 
 def test_plans_are_kept() -> None:

@@ -1,6 +1,8 @@
 """Where a micro-test's PTX runs: in the interpreter, or on a GPU, which confirms what is expected.
 
-A run on a GPU writes which tests it confirmed, with a digest of the PTX, next to the tests.
+A run on a GPU writes which tests it confirmed, with a digest of the PTX, next to the tests. After
+an error of the device each later call of its process fails: a worker of pytest-xdist ends then,
+and xdist goes on with another one.
 """
 
 import hashlib
@@ -8,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +24,7 @@ GOLDEN = Path(__file__).parent / "golden.json"
 CONFIRMED = json.loads(GOLDEN.read_text("utf-8")) if GOLDEN.exists() else {}
 RAN = {}  # name of a test: (digest of its PTX, digest of what a GPU computed)
 TODAY = {}  # name of a test that has run anywhere: digest of its PTX
+RECORD = "ran on a GPU"  # key of a test's record among the properties of its report
 BODIES = {}  # of the tests that have run, by their file
 HEADER = ".version 8.3\n.target sm_90a\n.address_size 64\n"
 
@@ -69,7 +73,13 @@ def on_gpu(text, grid, threads, arguments, shared):
     manifest = Manifest(program.name, parameters, (*threads, 1, 1)[:3], shared)
     with load(text.encode(), manifest) as kernel:
         kernel.launch(grid, values)
-        torch.cuda.synchronize()
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            if "PYTEST_XDIST_WORKER" in os.environ:
+                print(error, file=sys.__stderr__, flush=True)
+                os._exit(70)
+            raise
     for buffer, tensor in held.values():
         if buffer.writable:
             back = tensor.cpu().numpy().view(buffer.array.dtype)
@@ -78,12 +88,14 @@ def on_gpu(text, grid, threads, arguments, shared):
 
 def executor(request):
     """Return a function that runs (body, grid, threads, arguments, shared) on the chosen place."""
-    texts = []
+    texts, before = [], []
 
     def execute(body, grid, threads, arguments, shared=0):
         text, name = HEADER + body, plain(request.node.name)
         texts[:] = [digest(*texts, text.encode()).encode()]
         TODAY[name] = texts[0].decode()
+        ran = [""]
+        request.node.user_properties[:] = [(RECORD, [name, TODAY[name], ran])]
         if request.param != "gpu":
             BODIES.setdefault(request.path, []).append(body)
             late = request.param == "late"
@@ -92,8 +104,8 @@ def executor(request):
         on_gpu(text, grid, threads, arguments, shared)
         buffers = [a.allocation if isinstance(a, TensorMap) else a for a in arguments]
         results = [buffer.array.tobytes() for buffer in buffers if buffer.writable]
-        _, before = RAN.get(name, ("", ""))
-        RAN[name] = TODAY[name], digest(before.encode(), *results)
+        before[:] = [digest(*before, *results).encode()]
+        ran[:] = [before[0].decode()]
 
     return execute
 
@@ -143,13 +155,20 @@ def assemble(request, tmp_path):
 
 
 def pytest_runtest_logreport(report):
-    """Drop the records of wrong GPU results, new and old."""
+    """Take the records of a test, from any process; drop those of wrong GPU results, new and old."""
+    found = (value for key, value in report.user_properties if key == RECORD)
+    for name, today, (result,) in found if report.when == "call" else ():
+        TODAY[name] = today
+        if result:
+            RAN[name] = today, result
     for known in (RAN, CONFIRMED) if report.failed else ():
         known.pop(plain(report.nodeid.rpartition("::")[2]), None)
 
 
 def pytest_sessionfinish():
     """Write what a GPU has confirmed next to the tests and to the folder of results."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return  # the main process has the records of all workers
     folders = [GOLDEN.parent, *filter(None, [os.environ.get("OUT")])]
     for folder in folders if RAN else ():
         text = json.dumps(current(CONFIRMED | RAN, TODAY), indent=0, sort_keys=True)

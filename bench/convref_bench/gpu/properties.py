@@ -5,6 +5,7 @@ A GPU compiles for each filter, stride, dilation, type and divisibility by 16; s
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -134,17 +135,24 @@ class OnCuda:
     def __init__(self, inner: Any, where: str = "cuda") -> None:
         self.inner, self.where, self.name = inner, where, inner.name
 
-    def __getattr__(self, attribute: str) -> Any:
-        if attribute in ("supports", "numerics", "fingerprint"):
-            return getattr(self.inner, attribute)
-        raise AttributeError(attribute)
+    def _there(self, call: Call) -> Call:
+        return replace(call, specs=tuple(replace(one, device=self.where) for one in call.specs))
+
+    def supports(self, call: Call) -> str | None:
+        return self.inner.supports(self._there(call))
+
+    def numerics(self, call: Call) -> Any:
+        return self.inner.numerics(self._there(call))
+
+    def fingerprint(self) -> dict[str, str]:
+        return self.inner.fingerprint()
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results as NumPy arrays; a lost device ends this process."""
         template = next(one for one in operands if one is not None)
         try:
             given = [None if one is None else self._copy(to_torch(one)) for one in operands]
-            results = self.inner.run(call, *given)
+            results = self.inner.run(self._there(call), *given)
             results = tuple(None if one is None else one.cpu() for one in results)
         except RuntimeError:
             from .cuda import is_lost
@@ -163,7 +171,8 @@ class OnCuda:
         guard = 64  # elements, so that alignment stays
         buffer = torch.full((span + 2 * guard,), poison, dtype=tensor.dtype, device=self.where)
         view = buffer.as_strided(tensor.shape, tensor.stride(), guard)
-        view.copy_(tensor)
+        once = tuple(slice(None) if step else slice(0, 1) for step in tensor.stride())
+        view[once].copy_(tensor[once])  # elements of an expanded axis are one
         return view
 
 

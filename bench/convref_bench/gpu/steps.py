@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -285,6 +286,8 @@ def marked_files(tests: Path) -> list[Path]:
 def _test(step: StepRun, name: str, path: Path) -> tuple[dict[str, Any], str]:
     command = [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider"]
     command += ["--durations=3", str(path)]
+    if path.is_dir() and find_spec("xdist"):  # whose workers are replaced when they lose the device
+        command += ["-n", str(TEST_FILES)]
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         left_s = max(1.0, step.end - time.monotonic())

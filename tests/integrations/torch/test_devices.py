@@ -177,7 +177,7 @@ def test_a_thousand_steps_keep_no_memory(device):
     before = torch.cuda.memory_allocated()
     for _ in range(1_000):
         trained(model, x, torch.float32)
-    assert torch.cuda.memory_allocated() == before
+    assert torch.cuda.memory_allocated() <= before
 
 
 @on_a_gpu
