@@ -9,6 +9,7 @@ import linecache
 import re
 import runpy
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     findings: list[Finding] = []
     with device(given.arch, seed=given.seed, late=given.late, findings=findings) as made:
         _run(given.program)
-    return _report(_by_cause(findings), len(made.launched), given)
+    return _report(by_cause(findings), len(made.launched), given)
 
 
 def _run_launch(given: argparse.Namespace) -> int:
@@ -60,7 +61,7 @@ def _run_launch(given: argparse.Namespace) -> int:
 
 @dataclass
 class Cause:
-    """Findings of one kernel at one instruction: the first launch, and how many there are."""
+    """Findings of one kernel, instruction and kind: the first launch, and how many there are."""
 
     kernel: str
     call: str
@@ -121,14 +122,18 @@ def _run(program: str) -> Any:
     return getattr(found, name)()
 
 
-def _by_cause(findings: list[Any]) -> list[Cause]:
-    """Return a cause for the findings of each kernel and instruction."""
-    found: dict[tuple[str, str], Cause] = {}
+def by_cause(findings: Iterable[Any]) -> list[Cause]:
+    """Return a cause for the findings of each kernel, instruction and kind of fault.
+
+    The kind is the reason up to its first number: other launches have other sizes.
+    """
+    found: dict[tuple[str, str, str], Cause] = {}
     for finding in findings:
-        instruction = finding.text.partition(":")[0]
+        instruction, _, reason = finding.text.partition(": ")  # an opcode may have "::"
+        kind = re.split(r"[:;,(\d]", reason)[0]
         call = str(finding).removesuffix(f": {finding.text}")
         cause = Cause(finding.kernel, call, finding.text, 0)
-        found.setdefault((finding.kernel, instruction), cause).launches += 1
+        found.setdefault((finding.kernel, instruction, kind), cause).launches += 1
     return list(found.values())
 
 

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
+from convref_ptx.cli import by_cause  # noqa: E402
+from convref_ptx.device import Finding  # noqa: E402
 
 PROGRAM = """
 import torch, triton, triton.language as tl
@@ -69,6 +71,27 @@ def test_sanitize_of_a_correct_program(ran):
     found = ran("", "convref_ptx.cli", "test_program:main", "--arch", "sm_80")
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == ["200.0", "260.0", "2 launches, 0 with a finding"]
+
+
+TMA = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd9]"
+WAIT = "mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r2], 0"
+
+
+def test_a_cause_is_a_kernel_an_instruction_and_a_kind_of_fault():
+    """Opcodes with "::", one instruction with two faults, and launches of other sizes."""
+    texts = (
+        f"{TMA}: no tensor map of 2 axes there",
+        f"{TMA.replace('2d', '3d')}: no tensor map of 3 axes there",
+        f"{TMA}: race, asynchronous work still reads there",
+        f"{WAIT}: outside of shared memory",
+        *(f"ld.x [%r1]: outside of every allocation: 4 bytes past {n} bytes" for n in (40, 80)),
+        "kernel: deadlock, all threads wait; bar.sync 0: warps [0]",
+        "kernel: a warp waits at different barriers",
+    )
+    causes = by_cause(Finding("kernel", (1, 1, 1), ("4",), text) for text in texts)
+    assert [cause.text for cause in causes] == [*texts[:5], *texts[6:]]
+    assert [cause.launches for cause in causes] == [1, 1, 1, 1, 2, 1, 1]
+    assert causes[0].call == "kernel[(1, 1, 1)](4)"
 
 
 def test_pytest_option(ran, tmp_path, monkeypatch):
