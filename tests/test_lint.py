@@ -68,7 +68,7 @@ def write(root, **files):
         ("convref.ops.conv", "import convref.oracle as o", "is above it"),
         ("convref.judge", "from .dispatch import run", "is above it"),
         ("convref_triton.conv", "from convref.dispatch import run", "is above it"),
-        ("convref_ptx.machine", "import convref_bench.timing", "is above it"),
+        ("convref_ptx.state.machine", "import convref_bench.timing", "is above it"),
         ("convref.api", "def f():\n    import convref_mojo", "optional plug-in"),
         ("convref.cli", "importlib.import_module('convref_bench.cli')", "optional plug-in"),
         ("convref.judge", "from .ops.conv import _taps", "_taps is private to convref.ops.conv"),

@@ -2,7 +2,7 @@
 
 The threads of several blocks are one vector. Every access is checked (bounds, alignment, writes to
 operands, races in shared memory), warps run in random order between barriers, shared memory and
-results start as NaN, and an unknown instruction is an error. `device.device` is for Triton kernels.
+results start as NaN, and an unknown instruction is an error. `device` runs Triton kernels.
 
 >>> text = '''
 ... .visible .entry twice(.param .u64 twice_0) {
@@ -23,9 +23,20 @@ results start as NaN, and an unknown instruction is an error. `device.device` is
 array([0, 2, 4, 6], dtype=int32)
 """
 
-from .machine import launch
-from .maps import Im2colMap, TensorMap
-from .memory import Allocation
-from .program import Fault, Program, parse
+from typing import Any
 
-__all__ = ["Allocation", "Fault", "Im2colMap", "Program", "TensorMap", "launch", "parse"]
+from .asynchronous.maps import Im2colMap, TensorMap
+from .decode.program import Fault, Program, parse
+from .memory.spaces import Allocation
+from .state.machine import launch
+
+__all__ = ["Allocation", "Fault", "Im2colMap", "Program", "TensorMap", "device", "launch", "parse"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the device of Triton kernels where it is used: it needs torch and triton."""
+    if name != "device":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .triton.device import device
+
+    return device

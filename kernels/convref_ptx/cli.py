@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     if given.program.endswith(".json"):
         return _run_launch(given)
     try:
-        from .device import Finding, device
+        from .triton.device import Finding, device
     except ImportError as error:
         raise invalid("sanitize", f"needs torch and triton installed ({error})") from error
 
@@ -48,8 +48,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run_launch(given: argparse.Namespace) -> int:
     """Run a launch of PTX and report its finding, if there is one."""
+    from .decode.program import Fault
     from .launches import run_file
-    from .program import Fault
 
     causes = []
     try:

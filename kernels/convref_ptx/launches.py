@@ -12,10 +12,10 @@ import numpy as np
 from convref.errors import invalid, shorten
 from convref_driver.manifest import Manifest, pack
 
-from .machine import launch
-from .maps import TensorMap
-from .memory import Allocation
-from .program import Fault, parse
+from .asynchronous.maps import TensorMap
+from .decode.program import Fault, parse
+from .memory.spaces import Allocation
+from .state.machine import launch
 
 FILLS = ("normal", "zeros", "ones", "arange")
 

@@ -13,7 +13,7 @@ def pytest_addoption(parser: Any) -> None:
 def pytest_configure(config: Any) -> None:
     """Make the device active before test files are imported, until the run ends."""
     if arch := config.getoption("--ptx"):
-        from .device import device
+        from .triton.device import device
 
         stack = contextlib.ExitStack()
         stack.enter_context(device(arch))

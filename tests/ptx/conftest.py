@@ -155,7 +155,7 @@ def assemble(request, tmp_path):
 
 
 def pytest_runtest_logreport(report):
-    """Take the records of a test, from any process; drop those of wrong GPU results, new and old."""
+    """Take the records of a test, from any process; drop those of wrong GPU results."""
     found = (value for key, value in report.user_properties if key == RECORD)
     for name, today, (result,) in found if report.when == "call" else ():
         TODAY[name] = today

@@ -105,7 +105,7 @@ def _least(function, rounds=3):
 
 def seconds():
     """Print the seconds of each kernel: the least of three runs, the first of which compiles."""
-    from convref_ptx.device import device
+    from convref_ptx import device
 
     for name, run in RUNS.items():
         with nullcontext() if triton.knobs.runtime.interpret else device("sm_90", cuda=False):
@@ -114,8 +114,8 @@ def seconds():
 
 def record(path):
     """Write the launches, with the number of instructions that their threads execute."""
-    from convref_ptx import device
-    from convref_ptx.machine import Machine
+    from convref_ptx.state.machine import Machine
+    from convref_ptx.triton import device
 
     found, texts, count, key = {}, {}, [0], None
     made, parse, launch = Machine.__init__, device.parse, device.launch

@@ -1,6 +1,11 @@
 """Triton kernels on CPU tensors: their PTX runs, and their faults are found."""
 
 import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +16,7 @@ tl = pytest.importorskip("triton.language")
 
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
-from convref_ptx import Fault  # noqa: E402
-from convref_ptx.device import device  # noqa: E402
+from convref_ptx import Fault, device  # noqa: E402
 
 BLOCK = 64
 
@@ -76,6 +80,14 @@ def numbers(*shape, dtype=torch.float32):
     """Return whole numbers, whose sums are exact."""
     drawn = np.random.default_rng(0).integers(-4, 5, shape)
     return torch.from_numpy(drawn).to(dtype)
+
+
+def test_the_entry_point_is_the_device_and_the_package_needs_no_torch():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    ((name, value),) = project["project"]["entry-points"]["convref.triton_devices"].items()
+    assert EntryPoint(name, value, "convref.triton_devices").load() is device
+    light = "import convref_ptx, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", light], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

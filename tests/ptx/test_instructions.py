@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from micro import COUNT, RNG, floats, kernel, patterns, run
 
 from convref_ptx import Allocation, Fault, launch, parse
-from convref_ptx.operations import _TABLE, decoded
+from convref_ptx.decode.opcodes import _TABLE, decoded
 
 
 def number(pattern, kind):
@@ -916,7 +916,7 @@ MISUSED = {
 
 @pytest.mark.parametrize(("body", "reason"), MISUSED.items())
 def test_undefined_behaviour_is_a_fault(body, reason, monkeypatch):
-    monkeypatch.setattr("convref_ptx.machine.MAX_STEPS", 500)
+    monkeypatch.setattr("convref_ptx.state.machine.MAX_STEPS", 500)
     with pytest.raises(Fault, match=reason):
         run(body, [patterns(32)], 32, shared=SHARED)
 

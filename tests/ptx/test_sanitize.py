@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
-from convref_ptx.cli import by_cause  # noqa: E402
-from convref_ptx.device import Finding  # noqa: E402
+from convref_ptx.cli import by_cause
+from convref_ptx.triton.device import Finding
 
 PROGRAM = """
 import torch, triton, triton.language as tl

@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from convref_ptx import Fault  # noqa: E402
-from convref_ptx.device import Utilities, device  # noqa: E402
+from convref_ptx import Fault, device  # noqa: E402
+from convref_ptx.triton.device import Utilities  # noqa: E402
 
 SOURCE = Path(__file__).with_name("classics.py").read_text("utf-8")
 OUTSIDE, RACE, WRONG = "outside of every allocation", "race", "wrong result"
@@ -134,7 +134,7 @@ def found(path, text, kernel, arch="sm_90", edit=lambda ptx: ptx):
 
     torch.manual_seed(0)
     run = module(text, path).RUNS[kernel]
-    few = mock.patch("convref_ptx.machine.MAX_STEPS", 3000)
+    few = mock.patch("convref_ptx.state.machine.MAX_STEPS", 3000)
     with few, mock.patch.object(Utilities, "load_binary", loaded), device(arch):
         try:
             got, want = run()

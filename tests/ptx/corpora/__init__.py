@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from convref_ptx.device import device
+from convref_ptx import device
 
 PACKAGES = {"liger": "liger_kernel", "gems": "flag_gems", "fla": "fla"}
 NAMES = (*PACKAGES, "attorch", "tutorials", "gluon")

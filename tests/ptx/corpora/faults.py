@@ -19,7 +19,8 @@ from unittest import mock
 
 from triton.runtime.jit import JITCallable
 
-from convref_ptx.device import Utilities, device
+from convref_ptx import device
+from convref_ptx.triton.device import Utilities
 from corpora import NAMES, available, outcome
 
 OUTSIDE, RACE, WRONG = "outside of every allocation", "race", "wrong"
@@ -268,7 +269,7 @@ def seeded(row):
         mock.patch.dict(os.environ, TRITON_CACHE_DIR=folder),
         mock.patch.object(JITCallable, "_src", property(source, kept), create=True),
         mock.patch.object(Utilities, "load_binary", loaded),
-        mock.patch("convref_ptx.machine.MAX_STEPS", 20_000),
+        mock.patch("convref_ptx.state.machine.MAX_STEPS", 20_000),
     ):
         yield seen
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .numbers import Array, Undefined, distinct
-from .program import CHUNK, LOCAL, refuse
+from ..arithmetic.numbers import Array, Undefined, distinct
+from ..decode.program import CHUNK, LOCAL, refuse
 
 BASE = 1 << 32  # address of the first allocation
 GAP = 4096  # unmapped bytes between two allocations

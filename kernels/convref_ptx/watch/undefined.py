@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .memory import BASE, GlobalMemory
-from .numbers import Array, Undefined
-from .program import refuse
+from ..arithmetic.numbers import Array, Undefined
+from ..decode.program import refuse
+from ..memory.spaces import BASE, GlobalMemory
 
 
 class PartlyDefined(GlobalMemory):

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import numbers
-from .copies import Work
-from .maps import swizzled
-from .numbers import Array
-from .operations import WARP, addresses, operation, vector, whole_warps
-from .program import CHUNK, Instruction, refuse
+from ..arithmetic import numbers
+from ..arithmetic.numbers import Array
+from ..asynchronous.copies import Work
+from ..asynchronous.maps import swizzled
+from ..decode.opcodes import operation
+from ..decode.program import CHUNK, WARP, Instruction, refuse
+from ..memory.accesses import addresses, vector
+from ..state.exchange import whole_warps
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from ..state.machine import Machine
 
 SIZES = {"bf16": 2, "f16": 2, "tf32": 4}  # bytes of an element
 DEPTH = 32  # bytes of a row of a factor

@@ -25,10 +25,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from convref.errors import invalid
 from convref_driver.manifest import pack
 
+from ..decode.program import Fault, parse
+from ..memory.spaces import Allocation
+from ..state.machine import launch
 from .cuda import SMS, on_cpu
-from .machine import launch
-from .memory import Allocation
-from .program import Fault, parse
 from .tensors import Address, Descriptor, Operands, tracked
 
 WARP = 32
@@ -55,7 +55,7 @@ def device(
     late : whether asynchronous copies and products happen as late as their waits allow.
     findings : a list that receives each finding; the launch ends there and the program goes on.
         By default the first finding is raised.
-    cuda : whether what the program places on "cuda" stays on the CPU (`convref_ptx.cuda.on_cpu`).
+    cuda : whether what the program places on "cuda" stays on the CPU (`triton.cuda.on_cpu`).
     bounds : "tensor" if a kernel may access the elements from the first to the last of each
         operand, "storage" if it may access all memory that an operand is a view of.
 

@@ -6,14 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from . import arithmetic, atomics, conversions, matrices, numbers, operations  # noqa: F401
-from .copies import Barrier, Box, Groups
-from .maps import TensorMap
-from .memory import Allocation, GlobalMemory, LocalMemory, Raced, SharedMemory, Unrecorded
-from .numbers import Array
-from .operations import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING, WARP
-from .program import Fault, Instruction, Program, refuse
-from .undefined import PartlyDefined
+from ..arithmetic import conversions, numbers  # noqa: F401
+from ..arithmetic.numbers import Array
+from ..asynchronous.copies import Box, Groups
+from ..asynchronous.maps import TensorMap
+from ..asynchronous.mbarriers import Barrier
+from ..decode import opcodes
+from ..decode.program import WARP, Fault, Instruction, Program, refuse
+from ..memory.spaces import Allocation, GlobalMemory, LocalMemory, Raced, SharedMemory, Unrecorded
+from ..tensor_cores import matrices
+from ..watch.undefined import PartlyDefined
+from . import exchange  # noqa: F401
+from .control import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING
 
 LANES = 8192  # threads of one vector, unless a block has more
 MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
@@ -84,7 +88,7 @@ class Machine:
     ) -> None:  # fmt: skip
         self.program, self.memory, self.values, self.maps = program, memory, values, maps
         self.rng, self.late, self.room = np.random.default_rng(seed), late, room
-        self.code = [(operations.decoded(i.op), i) for i in program.code]
+        self.code = [(opcodes.decoded(i.op), i) for i in program.code]
         self.fragments = matrices.fragments(program.code)
         self.constants: dict[tuple[str, str, int], Array] = {}  # by text, type and length
 

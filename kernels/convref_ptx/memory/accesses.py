@@ -1,100 +1,19 @@
-"""The instructions; an opcode is supported only with exactly the suffixes listed here."""
+"""Loads and stores, and the addresses of operands."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import numbers
-from .memory import BASE
-from .numbers import Array
-from .program import LOCAL, PARAMETERS, SHARED, Fault, Instruction, refuse
+from ..arithmetic import numbers
+from ..arithmetic.numbers import Array
+from ..decode.opcodes import operation
+from ..decode.program import LOCAL, PARAMETERS, SHARED, Instruction, refuse
+from .spaces import BASE
 
 if TYPE_CHECKING:
-    from .machine import Machine
-
-WARP = 32
-BARRIERS = 16  # barriers of a block
-RUNNING, AT_BARRIER, AT_MBARRIER, EXITED = range(4)
-_TABLE: list[tuple[re.Pattern[str], Callable[..., None], bool]] = []
-
-
-def operation(pattern: str, diverges: bool = False) -> Callable[[Any], Any]:
-    """Register a function for opcodes; the groups of the pattern are its last arguments.
-
-    After one that `diverges`, threads may be at different instructions.
-    """
-
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        _TABLE.append((re.compile(pattern), function, diverges))
-        return function
-
-    return register
-
-
-class Step(NamedTuple):
-    """The function of an opcode, its words, and whether it diverges or needs whole warps."""
-
-    function: Callable[..., None]
-    words: tuple[str, ...]
-    diverges: bool
-    convergent: bool
-
-
-@cache
-def decoded(op: str) -> Step:
-    """Return the step of an opcode; raise a Fault if it is unknown."""
-    convergent = ".sync" in op and not op.startswith("bar")
-    for pattern, function, diverges in _TABLE:
-        if match := pattern.fullmatch(op):
-            return Step(function, match.groups(), diverges, convergent)
-    raise Fault(f"{op}: unknown instruction")
-
-
-@operation(r"bra(?:\.uni)?", diverges=True)
-def _branch(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.pc[lanes] = m.program.labels[str(i.operands[0])]
-
-
-@operation(r"brx\.idx(?:\.uni)?", diverges=True)
-def _branch_by(m: Machine, i: Instruction, lanes: Array) -> None:
-    which, table = i.operands
-    to = np.array([m.program.labels[label] for label in m.program.tables[str(table)]])
-    m.pc[lanes] = to[m.read(i, which, "u32", lanes)]
-
-
-@operation(r"ret|exit", diverges=True)
-def _end(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.state[lanes] = EXITED
-
-
-@operation(r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", diverges=True)
-def _wait(m: Machine, i: Instruction, lanes: Array) -> None:
-    """Wait at a barrier of the block for a number of threads, 0 for all."""
-    which, count = (m.read(i, word, "u32", lanes) for word in (*i.operands, 0)[:2])
-    refuse((which >= BARRIERS) | (count % WARP != 0), i.text, "no such barrier, or not whole warps")
-    m.state[lanes], m.at[lanes], m.need[lanes] = AT_BARRIER, which, count
-
-
-@operation(
-    r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|bar\.warp\.sync|nanosleep\.u32|prefetch\S*"
-    r"|griddepcontrol\.\w+|discard\S*|(?:applypriority|createpolicy)\S*"
-)
-def _nothing(m: Machine, i: Instruction, lanes: Array) -> None:
-    """Do nothing: threads of a warp run together, and registers are not limited."""
-
-
-@operation(r"elect\.sync")
-def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
-    to, members = i.operands
-    refuse(members != -1, i.text, "only whole warps are supported")
-    whole_warps(m, i, lanes)
-    first = m.lane[lanes] == 0
-    m.spread(i, to.split("|"), [np.zeros(len(lanes), np.uint32), first], lanes)
+    from ..state.machine import Machine
 
 
 @operation(r"ld\.param(?:::entry)?(?:\.v([24]))?\.([subf](?:8|16|32|64))")
@@ -204,38 +123,3 @@ def _store(
     if strong and "relaxed" not in strong:
         m.memory.synchronize((address - BASE) // m.memory.grain, lanes, False, True)
     m.memory.store(i.text, address, np.stack(held, -1), lanes, bool(strong))
-
-
-def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
-    """Return lanes as (warp, 32); raise a Fault if threads of a warp are missing."""
-    if lanes is not m.warps:  # those of the last call
-        if len(lanes) % WARP or (m.lane[lanes].reshape(-1, WARP) != np.arange(WARP)).any():
-            raise Fault(f"{i.text}: threads of a warp are missing")
-        m.warps = lanes
-    return lanes.reshape(-1, WARP)
-
-
-_SHUFFLED: dict[str, Callable[[Array, Array], Array]] = {
-    "bfly": np.bitwise_xor,
-    "idx": lambda own, by: by,
-    "up": np.subtract,
-    "down": np.add,
-}
-
-
-@operation(r"shfl\.sync\.(bfly|idx|up|down)\.b32")
-def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
-    to, a, b, clamp, members = i.operands
-    whole = m.read(i, clamp, "u32", lanes) == (0 if mode == "up" else WARP - 1)
-    whole &= m.read(i, members, "s32", lanes) == -1
-    refuse(~whole, i.text, "only whole warps are supported")
-    warps, undefined = whole_warps(m, i, lanes), m.undefined_bits(a, lanes)
-    by = m.read(i, b, "s32", lanes).reshape(warps.shape) & WARP - 1
-    own = np.arange(WARP, dtype=np.int32)
-    lane = _SHUFFLED[mode](own, by)
-    inside = lane & ~(WARP - 1) == 0
-    source = (np.arange(0, len(lanes), WARP)[:, None] + np.where(inside, lane, own)).ravel()
-    moved, (name, _, predicate) = m.read(i, a, "b32", lanes, 1)[source], to.partition("|")
-    m.write(i, name, moved, lanes, None if undefined is None else undefined[source])
-    if predicate:
-        m.write(i, predicate, inside.ravel(), lanes)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .memory import Allocation
-from .numbers import Array
-from .program import CHUNK, refuse
+from ..arithmetic.numbers import Array
+from ..decode.program import CHUNK, refuse
+from ..memory.spaces import Allocation
 
 BITS = {3: 16, 4: 8, 5: 5}  # of an offset, and of a corner with its sign, by the tensor's axes
 

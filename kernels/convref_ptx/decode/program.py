@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .numbers import width
+from ..arithmetic.numbers import width
 
+WARP = 32  # threads of a warp
 CHUNK = 16  # most bytes that one instruction moves per thread
 SHOWN = 120  # characters of an instruction in a message
 SHARED = 1 << 24  # generic address of shared memory: null is in no state space

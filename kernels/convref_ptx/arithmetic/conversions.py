@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 
 from . import numbers
-from .arithmetic import flush, row
 from .numbers import Array
+from .table import flush, row
 
 _FLOAT = "f16|bf16|f32|f64"
 _INT = "[su](?:8|16|32|64)"

@@ -1,4 +1,4 @@
-"""Atomic operations, one lane after another in random order, and reductions and votes of a warp.
+"""Atomic operations, one lane after another in random order.
 
 After the PTX manual, "Parallel Synchronization and Communication Instructions".
 """
@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import numbers
-from .numbers import Array
-from .operations import WARP, addresses, operation, space_of, vector, whole_warps
-from .program import Instruction, refuse
+from ..arithmetic import numbers
+from ..arithmetic.numbers import Array
+from ..decode.opcodes import operation
+from ..decode.program import Instruction, refuse
+from .accesses import addresses, space_of, vector
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from ..state.machine import Machine
 
 _ORDERS = r"relaxed|acquire|release|acq_rel|cta|gpu|sys|global|shared(?:::cta)?"
 _KINDS = r"[bsu](?:32|64)|b16|f32|f64|f16|bf16|f16x2|bf16x2"
-_UPDATES: dict[str, Callable[..., Any]] = {
+UPDATES: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "min": np.fmin,
     "max": np.fmax,
@@ -37,16 +38,16 @@ _UPDATES: dict[str, Callable[..., Any]] = {
 def _updated(name: str, kind: str, *words: Array) -> Array:
     """Return patterns (lane, element) after an operation on the old ones and the operands."""
     if numbers.width(kind) > 16:
-        found = _UPDATES[name](*(numbers.as_type(word, kind) for word in words))
+        found = UPDATES[name](*(numbers.as_type(word, kind) for word in words))
         return found.view(words[0].dtype)
     if name in ("cas", "exch"):
-        return np.asarray(_UPDATES[name](*words))
+        return np.asarray(UPDATES[name](*words))
     wide = [numbers.as_type(word, kind).astype(np.float32) for word in words]
-    return numbers.rounded(_UPDATES[name](*wide), kind)
+    return numbers.rounded(UPDATES[name](*wide), kind)
 
 
 @operation(
-    rf"(atom|red)((?:\.(?:{_ORDERS}))*)\.({'|'.join(_UPDATES)})((?:\.(?:{_ORDERS}))*)"
+    rf"(atom|red)((?:\.(?:{_ORDERS}))*)\.({'|'.join(UPDATES)})((?:\.(?:{_ORDERS}))*)"
     rf"(?:\.noftz)?(?:\.v([248]))?\.({_KINDS})"
 )
 def _atomic(
@@ -91,25 +92,3 @@ def _atomic(
     if to != "_":
         rows = old.view(f"u{max(1, parts) * old.itemsize}").T
         m.spread(i, outputs, [np.ascontiguousarray(row) for row in rows], lanes)
-
-
-@operation(r"redux\.sync\.(add|min|max|and|or|xor)\.([bsu]32)")
-def _reduce(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    to, a, members = i.operands
-    refuse(m.read(i, members, "s32", lanes) != -1, i.text, "only whole warps are supported")
-    warps = whole_warps(m, i, lanes)
-    values = m.read(i, a, kind, lanes).reshape(warps.shape)
-    found = np.ufunc.reduce(_UPDATES[name], values, axis=1, dtype=values.dtype)
-    m.write(i, to, np.repeat(found, WARP).view(np.uint32), lanes)
-
-
-@operation(r"vote\.sync\.(ballot|any|all)\.(b32|pred)")
-def _vote(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    to, a, members = i.operands
-    refuse(m.read(i, members, "s32", lanes) != -1, i.text, "only whole warps are supported")
-    holds = m.read(i, a, "pred", lanes).reshape(whole_warps(m, i, lanes).shape)
-    if name == "ballot":
-        found = (holds.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(1)
-    else:
-        found = getattr(holds, name)(1)
-    m.write(i, to, np.repeat(found, WARP).astype(numbers.TYPES[kind]), lanes)

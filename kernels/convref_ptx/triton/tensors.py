@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..arithmetic.numbers import Array
+from ..asynchronous.maps import TensorMap
+from ..decode.program import Fault
+from ..memory.spaces import Allocation, Pointer
 from .cuda import on_host
-from .maps import TensorMap
-from .memory import Allocation, Pointer
-from .numbers import Array
-from .program import Fault
 
 PAGE = 4096
 

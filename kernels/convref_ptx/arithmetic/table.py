@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..decode.opcodes import operation
+from ..decode.program import SHARED, Fault, Instruction
 from . import numbers
 from .numbers import Array
-from .operations import operation
-from .program import SHARED, Fault, Instruction
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from ..state.machine import Machine
 
 _INTEGER = "[su](?:16|32|64)"
 _WORD = "[subf](?:16|32|64)"

@@ -1,0 +1,1 @@
+"""Asynchronous copies, mbarriers and tensor maps."""

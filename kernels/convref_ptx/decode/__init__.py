@@ -1,0 +1,1 @@
+"""The text of a kernel: parsing, and the table of opcodes."""

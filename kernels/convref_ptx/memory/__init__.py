@@ -1,0 +1,1 @@
+"""Global, shared and local memory: their checks, and the instructions that access them."""

@@ -1,0 +1,1 @@
+"""The state of threads and its execution: registers, control flow, barriers, warps."""

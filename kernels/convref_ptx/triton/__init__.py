@@ -1,0 +1,1 @@
+"""Triton's driver and torch.cuda without a GPU."""

@@ -1,0 +1,1 @@
+"""What is kept beside a run for its findings."""
