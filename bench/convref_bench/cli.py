@@ -26,7 +26,7 @@ COMMANDS = {
     "converted": ("timing.converted:main", "time networks of torch.nn and converted, on the CPU"),
     "call-cost": ("timing.call_cost:main", "time what a call from PyTorch costs the host"),
     "plugins": ("timing.plugins:main", "time the plug-ins for PyTensor, JAX and MAX"),
-    "marks": ("timing.marks:main", "measure the marks of speed on this CPU, one table"),
+    "marks": ("timing.marks:main", "measure the marks of speed on this CPU; without a command too"),
     "report": ("report.docs_page:report", "write the tables and plots of a file of records"),
     "compare": ("report.compare:main", "compare two files of records line by line"),
 }
@@ -82,10 +82,13 @@ def load(name: str) -> Callable[..., Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit status; a suite as the first word means `run`."""
-    words = sys.argv[1:] if argv is None else argv
-    if not words or words[0].startswith("-"):
-        print("usage: convref bench COMMAND ...\n")
+    """Run a command and return its exit status, `marks` if there is no word.
+
+    A suite as the first word means `run`.
+    """
+    words = (sys.argv[1:] if argv is None else argv) or ["marks"]
+    if words[0].startswith("-"):
+        print("usage: convref bench [COMMAND ...]\n")
         for title, table in (("commands", COMMANDS), ("for maintainers", MAINTAINERS)):
             print(f"{title}:")
             print(*(f"  {name:<10} {text}" for name, (_, text) in table.items()), "", sep="\n")

@@ -74,10 +74,7 @@ def run(
     found: list[records.Record] = []
     with ExitStack() as stack:
         if threads is not None:
-            stack.enter_context(cpu.threads(threads))
-            for one in backends:
-                if hasattr(one, "threads"):
-                    stack.enter_context(one.threads(threads))
+            stack.enter_context(cpu.threads(threads, *backends))
         stack.callback(print_means, suite_, found)  # also of a run that was cut off
         for row in rows(layers, arms, place_of(device, threads), chosen, keys, batch):
             records.append(out, {**row, "suite": suite_})

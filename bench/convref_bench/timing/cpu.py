@@ -46,7 +46,8 @@ class Cpu(Device):
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def threads(count: int, *backends: Any) -> Iterator[None]:
+    """Let torch, BLAS and those backends that have threads of their own compute on `count`."""
     import torch
 
     before = torch.get_num_threads()
@@ -57,6 +58,9 @@ def threads(count: int) -> Iterator[None]:
             pass
         else:
             stack.enter_context(threadpool_limits(count, user_api="blas"))
+        for one in backends:
+            if hasattr(one, "threads"):
+                stack.enter_context(one.threads(count))
         torch.set_num_threads(count)
         try:
             yield

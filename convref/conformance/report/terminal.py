@@ -15,7 +15,7 @@ from ...errors import shorten
 from ..campaign import Outcome, Settings
 from ..campaign import run as run_campaign
 from ..causes import KINDS, Failure
-from ..examine import HARMLESS, PASSED_OVER, VERDICTS
+from ..examine import HARMLESS, VERDICTS
 from .summary import count
 
 STYLE = {
@@ -67,11 +67,10 @@ def _rate(outcome: Outcome) -> str:
     tally = outcome.tally
     speed = tally.examples / outcome.elapsed if outcome.elapsed else 0.0
     bad = {v: tally.count(v) for v in VERDICTS if v not in HARMLESS}
-    passed_over = sum(map(tally.count, PASSED_OVER))
-    judged = tally.examples - passed_over
+    judged = tally.judged
     good = "[green]all right[/]" if judged else "nothing judged yet"
     words = ", ".join(f"[red]{n} {v}[/]" for v, n in bad.items() if n) or good
-    words = f"{judged:,} of them judged, {words}" if judged and passed_over else words
+    words = f"{judged:,} of them judged, {words}" if 0 < judged < tally.examples else words
     return f"{count(tally.examples, 'example')}, {speed:,.{int(speed < 10)}f}/s, {words}"
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from ...backends import PLAIN, Arm
 from ...case import parse
 from ...errors import ConvrefError, invalid, missing_extra, shorten
-from ..examine import WITH_THREADS, Finding
+from ..examine import PASSED_OVER, WITH_THREADS, Finding
 from .worker import BATCH, Report, Task, WriteAhead, count_key, main
 
 try:
@@ -60,6 +60,11 @@ class Tally:
     def examples(self) -> int:
         """Return how many examples were judged or refused."""
         return sum(self.counts.values())
+
+    @property
+    def judged(self) -> int:
+        """Return how many of the examples were judged, neither unsupported nor known bugs."""
+        return self.examples - sum(map(self.count, PASSED_OVER))
 
     def count(self, verdict: str) -> int:
         """Return how many examples had this verdict."""
