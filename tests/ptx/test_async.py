@@ -137,7 +137,7 @@ def exchanged(row, chunk, span):
     return chunk ^ {16: 0, 32: row // 4 % 2, 64: row // 2 % 4, 128: row % 8}[span]
 
 
-BOXES = {1: ((40,), (0,)), 2: ((5, 40), (-2, 8)), 3: ((3, 4, 72), (1, 2, -4)),
+BOXES = {1: ((40,), (0,)), 2: ((5, 40), (-2, 8)), 3: ((3, 4, 72), (1, 2, -8)),
          4: ((2, 3, 4, 40), (0, -1, 3, 24)), 5: ((2, 2, 3, 2, 72), (1, 1, -1, 0, 64))}  # fmt: skip
 
 
@@ -222,7 +222,49 @@ def test_a_box_is_loaded(rank, every, swizzle, execute_later):
     assert (found == want).all()
 
 
-@pytest.mark.parametrize("wrong", [(), (2, 1), (3, 2)])
+# What the driver refuses to encode: (arguments of a map of (5, 40) numbers of 16 bits, reason).
+WRONG_MAPS = (
+    ({"offset": 8}, "starts 8 bytes after a multiple of 16"),
+    ({"strides": (40, 2)}, "an innermost stride of 2 elements"),
+    ({"strides": (36, 1)}, "a stride of 72 bytes, needs a multiple of 16"),
+    ({"strides": (-40, 1)}, "a stride of -80 bytes, needs one below"),
+    ({"strides": (1 << 39, 1)}, "needs one below 1099511627776"),
+    ({"box": (257, 8)}, "a box of 257 elements, needs 1 to 256"),
+    ({"box": (0, 8)}, "a box of 0 elements|a box of -"),
+    ({"box": (100, 8), "every": (3, 1)}, "a box of 298 elements, needs 1 to 256"),
+    ({"box": (1, 12)}, "lines of 24 bytes, needs a multiple of 16"),
+    ({"box": (1, 24), "swizzle": 1}, "lines of 48 bytes, which do not fit into a swizzle of 32"),
+    ({"every": (9, 1)}, "an element stride of 9, needs 1 to 8"),
+    ({"every": (0, 1)}, "an element stride of 0, needs 1 to 8"),
+    ({"every": (1, 2)}, "an innermost element stride of 2, which is ignored"),
+)
+
+
+@pytest.mark.parametrize(("change", "reason"), [({}, None), *WRONG_MAPS])
+def test_a_map_that_no_driver_encodes_is_refused(change, reason):
+    tensor, found = np.zeros((5, 40), np.uint16), np.zeros(32, np.uint16)
+    given = {"shape": (5, 40), "strides": (40, 1), "box": (4, 8)} | change
+    buffers = [Allocation(found, writable=True), TensorMap(Allocation(tensor), **given)]
+    text = of_box(LOAD, 2, (4, 8), (0, 0))
+    if reason is None:
+        launch(parse(text), (1,), (64,), buffers)
+        return
+    with pytest.raises(Fault, match=f"f: the tensor map f_1: .*({reason})"):
+        launch(parse(text), (1,), (64,), buffers)
+
+
+@pytest.mark.parametrize("start", [(2, -4), (1, 2, -4)])
+def test_a_box_that_starts_within_16_bytes_before_the_tensor_is_refused(start):
+    """An H200 ends such a load with an illegal instruction."""
+    shape = (4, 72) if len(start) == 2 else (3, 4, 72)
+    tensor, box = np.zeros(shape, np.uint16), (*(4,) * (len(start) - 1), 8)
+    found = np.zeros(int(np.prod(box)), np.uint16)
+    buffers = [Allocation(found, writable=True), mapped(tensor, box, 0)]
+    with pytest.raises(Fault, match="starts -8 bytes into the innermost axis"):
+        launch(parse(of_box(LOAD, len(start), box, start)), (1,), (64,), buffers)
+
+
+@pytest.mark.parametrize("wrong", [(), (2, 1)])
 def test_a_wrong_element_stride_reads_another_box(wrong):
     tensor, box, start, _ = box_of(2, 2)
     found = {}

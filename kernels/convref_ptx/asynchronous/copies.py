@@ -173,9 +173,6 @@ def box_of(
     )
     position = known.position(i.text, start, shifts)
     size, span = known.itemsize, CHUNK << known.swizzle
-    line = known.box[-1] * size
-    wrong = line % CHUNK or (known.swizzle and line > span)
-    refuse(wrong, i.text, f"a box {known.box} does not fit into lines of {span} bytes")
     inside = np.all([(p >= 0) & (p < n) for p, n in zip(position, known.shape)], axis=0)
     address = size * np.sum([p * s for p, s in zip(position, known.strides)], axis=0)
     address += int.from_bytes(m.memory.pointer(known.allocation), "little") + known.offset

@@ -1,8 +1,12 @@
 """Tensor maps: the elements of an allocation that the copy engine moves, and their swizzle.
 
-After the PTX manual, "Tensors": tiled mode, im2col mode, swizzling modes.
+After the PTX manual, "Tensors": tiled mode, im2col mode, swizzling modes; what a map may hold after
+the CUDA driver's manual, "Tensor Map Object Management".
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +17,18 @@ from ..decode.program import CHUNK, refuse
 from ..memory.spaces import Allocation
 
 BITS = {3: 16, 4: 8, 5: 5}  # of an offset, and of a corner with its sign, by the tensor's axes
+
+EXTENT, PIXELS = 256, 1024  # most elements of a box along an axis, and pixels of an im2col copy
+STEP = 8  # largest element stride
+FAR = 1 << 40  # bytes, above every stride
+
+
+def startable(first: int) -> bool:
+    """Return whether a tiled copy may start so many bytes into the innermost axis.
+
+    On an H200 a load of 16-byte lines from -8 on is an illegal instruction, and 0, 16 and 48 work.
+    """
+    return first >= 0 or first % CHUNK == 0
 
 
 def swizzled(address: Array, span: Any) -> Array:
@@ -41,11 +57,49 @@ class TensorMap:
     def itemsize(self) -> int:
         return self.width or self.allocation.array.itemsize
 
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The distances of the elements of a box along each axis."""
+        return self.every or (1,) * len(self.shape)
+
+    def check(self, text: str) -> None:
+        """Raise a Fault if the driver would refuse to make this map."""
+        for wrong, why in (*self._wrong_tensor(), *self._wrong_box()):
+            refuse(wrong, text, why)
+
+    def _wrong_tensor(self) -> Iterator[tuple[bool, str]]:
+        """Yield what may be wrong with the tensor, and whether it is."""
+        start = (self.allocation.skew + self.offset) % CHUNK
+        yield start != 0, f"the tensor starts {start} bytes after a multiple of {CHUNK}"
+        yield self.strides[-1] != 1, f"an innermost stride of {self.strides[-1]} elements"
+        for far in (self.itemsize * stride for stride in self.strides[:-1]):
+            yield far % CHUNK != 0, f"a stride of {far} bytes, needs a multiple of {CHUNK}"
+            yield not 0 <= far < FAR, f"a stride of {far} bytes, needs one below {FAR}"
+        for step in self.steps:
+            yield not 1 <= step <= STEP, f"an element stride of {step}, needs 1 to {STEP}"
+        yield (
+            self.steps[-1] != 1,
+            f"an innermost element stride of {self.steps[-1]}, which is ignored",
+        )
+
+    def _wrong_box(self) -> Iterator[tuple[bool, str]]:
+        for n, step in zip(self.box, self.steps):
+            extent = (n - 1) * step + 1
+            yield not 1 <= extent <= EXTENT, f"a box of {extent} elements, needs 1 to {EXTENT}"
+        yield from self._wrong_line()
+
+    def _wrong_line(self) -> Iterator[tuple[bool, str]]:
+        line, span = self.box[-1] * self.itemsize, CHUNK << self.swizzle
+        yield line % CHUNK != 0, f"lines of {line} bytes, needs a multiple of {CHUNK}"
+        wide = self.swizzle > 0 and line > span
+        yield wide, f"lines of {line} bytes, which do not fit into a swizzle of {span}"
+
     def position(self, text: str, start: list[int], offsets: list[int]) -> list[Array]:
         """Return the position of each element of a copy along each axis."""
+        first = start[-1] * self.itemsize
+        refuse(not startable(first), text, f"starts {first} bytes into the innermost axis")
         grid = np.indices(self.box).reshape(len(self.box), -1)
-        steps = self.every or (1,) * len(start)
-        return [at + n * step for at, n, step in zip(start, grid, steps)]
+        return [at + n * step for at, n, step in zip(start, grid, self.steps)]
 
 
 @dataclass(frozen=True)
@@ -59,13 +113,21 @@ class Im2colMap(TensorMap):
     lower: tuple[int, ...] = ()
     upper: tuple[int, ...] = ()
 
+    def _wrong_box(self) -> Iterator[tuple[bool, str]]:
+        pixels, channels = self.box
+        yield not 1 <= pixels <= PIXELS, f"{pixels} pixels, needs 1 to {PIXELS}"
+        yield not 1 <= channels <= EXTENT, f"{channels} channels, needs 1 to {EXTENT}"
+        bits = BITS.get(len(self.shape), 0)
+        yield bits == 0, f"{len(self.shape)} axes, needs 3 to 5"
+        far = [c for c in (*self.lower, *self.upper) if not -1 <= c >> max(bits, 1) - 1 <= 0]
+        yield far != [], f"a corner of the bounding box needs more than {bits} bits"
+        yield from self._wrong_line()
+
     def position(self, text: str, start: list[int], offsets: list[int]) -> list[Array]:
         """Return the position of each element along each axis, `offsets` from the bounding box."""
         bits = BITS.get(len(start), 0)
         many = len(offsets) != len(start) - 2 or max(offsets) >> bits
         refuse(many, text, f"needs {len(start) - 2} offsets of {bits} bits")
-        far = [c for c in (*self.lower, *self.upper) if not -1 <= c >> bits - 1 <= 0]
-        refuse(far, text, f"a corner of the bounding box needs more than {bits} bits")
         n, *pixels = self._pixels(text, start)
         rows = [n, *(at + offset for at, offset in zip(pixels, offsets))]
         channels = start[-1] + np.tile(np.arange(self.box[1]), self.box[0])
@@ -74,7 +136,7 @@ class Im2colMap(TensorMap):
     def _pixels(self, text: str, start: list[int]) -> list[Array]:
         """Return the positions (n, spatial axes) of consecutive pixels of the bounding box."""
         rest: Array = np.arange(self.box[0])
-        every, found = self.every or (1,) * len(self.shape), list[Array]()
+        every, found = self.steps, list[Array]()
         for axis in range(len(self.lower), 0, -1):
             low, step = self.lower[axis - 1], every[axis]
             count = -(-(self.shape[axis] + self.upper[axis - 1] - low) // step)

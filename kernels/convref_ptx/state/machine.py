@@ -43,8 +43,11 @@ def launch(
     size = prod(threads)
     many = 0 < program.max_threads < size
     refuse(many, program.name, f"{size} threads, at most {program.max_threads} are declared")
-    named = {program.addresses[p.name]: a for p, a in zip(program.parameters, arguments)}
-    maps = {address: a for address, a in named.items() if isinstance(a, TensorMap)}
+    named = zip(program.parameters, arguments)
+    maps = {parameter.name: a for parameter, a in named if isinstance(a, TensorMap)}
+    for name, known in maps.items():
+        known.check(f"{program.name}: the tensor map {name}")
+    placed = {program.addresses[name]: known for name, known in maps.items()}
     unique = dict.fromkeys(getattr(a, "allocation", a) for a in arguments)
     elements = [known.itemsize for known in maps.values()]
     allocations = [a for a in unique if isinstance(a, Allocation)]
@@ -56,7 +59,7 @@ def launch(
         values = [_packed(memory, argument) for argument in arguments]
         got, needs = [len(value) for value in values], [p.size for p in program.parameters]
         refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
-        machine = Machine(program, memory, values, maps, seed, late, room)
+        machine = Machine(program, memory, values, placed, seed, late, room)
         try:
             machine.launch((*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
         except Unrecorded:
