@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ._erf import erfc, gauss
+from ._erf import erfc, erfc_and_gauss, gauss
 from ._windows import Array
 
 
@@ -64,6 +64,14 @@ def normal_cdf(x: Array) -> Array:
     if x.dtype == object:
         return _of_fractions(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)))(x)
     return 0.5 * erfc(-x / math.sqrt(2))
+
+
+def normal(x: Array) -> tuple[Array, Array]:
+    """Return (normal_cdf(x), normal_pdf(x)), which share an exponential."""
+    if x.dtype == object:
+        return normal_cdf(x), normal_pdf(x)
+    twice, near = erfc_and_gauss(-x / math.sqrt(2))
+    return 0.5 * twice, near / math.sqrt(2 * math.pi)
 
 
 def normal_pdf(x: Array) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 from ..case import Call
 from ..ops import Problem
 from ._blocks import chosen, in_blocks, zeroed
-from ._elementary import constant, exp, expm1, log, logistic, normal_cdf, normal_pdf
+from ._elementary import constant, exp, expm1, log, logistic, normal, normal_cdf, normal_pdf
 from ._pointwise import Pointwise
 from ._rounding import underflow
 from ._windows import Array, Results
@@ -39,9 +39,16 @@ def sigmoid(x: Array, problem: Problem) -> Array:
 
 
 def sigmoid_derivative(x: Array, problem: Problem) -> Array:
-    """Return s (1 - s)."""
-    s, rest = logistic(x)
-    return s * rest
+    """Return s (1 - s), as e / (1 + e)^2 with e = exp(-|x|)."""
+    if x.dtype == object:
+        s, rest = logistic(x)
+        return s * rest
+    e = np.abs(x)
+    np.exp(np.negative(e, out=e), out=e)
+    bottom = 1 + e
+    bottom *= bottom
+    e /= bottom
+    return e
 
 
 def sigmoid_second_derivative(x: Array, problem: Problem) -> Array:
@@ -174,7 +181,10 @@ def gelu_derivative(x: Array, problem: Problem) -> Array:
     """Return the distribution function plus x times the density, or s + 2 x s (1 - s) u'."""
     near = _within(x)
     if problem.approximate == "none":
-        return normal_cdf(x) + near * normal_pdf(x)
+        below, at = normal(x)
+        at *= near
+        below += at
+        return below
     u, u1, _ = _inner(x)
     s, rest = logistic(2 * u)
     return s + 2 * near * s * rest * u1
@@ -194,7 +204,8 @@ def gelu_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     """Return S of gelu and its derivatives; arguments of exp and erf are rounded."""
     if problem.approximate == "tanh":
         return _gelu_tanh_magnitudes(x)
-    below, at = (1 + np.abs(2 * normal_cdf(x) - 1)) / 2, normal_pdf(x)
+    below, at = normal(x)
+    below = (1 + np.abs(2 * below - 1)) / 2
     near = np.minimum(np.abs(x), SATURATED)
     square = near * near
     first = below + 2 * near * at * (1 + square)

@@ -22,7 +22,7 @@ from convref.judge import Numerics, bound, judge
 from convref.ops import GROUPS, SIGNATURE, passes
 from convref.oracle import FORMULAS, _elementary, evaluate, loops, magnitudes, prelu, softmax
 from convref.oracle import activation as formulas
-from convref.oracle._erf import erf, erfc
+from convref.oracle._erf import erfc
 
 OPS = tuple(op for op in GROUPS["activation"] if "backward" in passes(op))
 EXACT = ["int", "ramp", "ties", "impulse"]
@@ -177,21 +177,13 @@ def spaced(got, want):
     return float(np.max(np.abs(got - want) / np.spacing(np.abs(want))))
 
 
-def test_erf_is_within_2_ulp_and_erfc_within_8():
+def test_erfc_is_within_8_ulp():
     rng = np.random.default_rng(0)
-    x = np.concatenate(
-        [
-            rng.uniform(-7, 7, 40_000),
-            10.0 ** rng.uniform(-300, 0, 5_000),
-            np.linspace(0.9, 1.1, 9_999),
-        ]
-    )
-    assert spaced(erf(x), np.array([math.erf(v) for v in x])) <= 2
-    x = np.concatenate([rng.uniform(-6, 26, 40_000), np.linspace(-0.6, 0.6, 9_999)])
+    uniform, small = rng.uniform(-6, 26, 40_000), 10.0 ** rng.uniform(-300, 0, 5_000)
+    x = np.concatenate([uniform, np.linspace(-0.6, 0.6, 9_999), small, -small])
     assert spaced(erfc(x), np.array([math.erfc(v) for v in x])) <= 8
     edges = np.array([0.0, -0.0, 5e-324, 30.0, -30.0, np.inf, -np.inf, np.nan])
     with np.errstate(all="ignore"):
-        assert_array_equal(erf(edges), [math.erf(v) for v in edges])
         assert_array_equal(erfc(edges), [math.erfc(v) for v in edges])
 
 
