@@ -15,7 +15,7 @@ from convref_driver.manifest import Manifest, pack
 from .asynchronous.maps import TensorMap
 from .decode.program import Fault, parse
 from .memory.spaces import Allocation
-from .state.machine import launch
+from .state.launch import launch
 
 FILLS = ("normal", "zeros", "ones", "arange")
 

@@ -110,7 +110,8 @@ def test_last_block_reads_what_the_others_released(order, barrier, writer, races
     words, count, out = (np.zeros(n, np.uint32) for n in (8, 1, 1))
     given = [Allocation(a, writable=True) for a in (words, count, out)]
     if races:
-        with pytest.raises(Fault, match="race, reads what another thread wrote; used by"):
+        both = r"race, reads what another thread wrote .*, written by @%p1 st.global.*; used by"
+        with pytest.raises(Fault, match=both):
             launch(parse(text), (8,), (64,), given)
         return
     launch(parse(text), (8,), (64,), given)

@@ -981,9 +981,8 @@ def test_value_of_a_racing_read_is_undefined_where_it_is_used(barrier, reader, r
     out = np.array([4, 0], np.uint32)
     text = READ_AND_WRITE.replace("BARRIER", barrier).replace("READER", str(reader))
     if races:
-        with pytest.raises(
-            Fault, match=r"writes what another thread read; used by @%p2 st\.global"
-        ):
+        both = r"writes what another thread read .*, read by ld\.global.*; used by @%p2 st\.global"
+        with pytest.raises(Fault, match=both):
             launch(parse(text), (1,), (64,), [Allocation(out, writable=True)])
         return
     launch(parse(text), (1,), (64,), [Allocation(out, writable=True)])

@@ -51,7 +51,8 @@ class Groups:
         undefined = m.shared.look(work.text, work.reads, work.lanes, False)
         refuse(undefined, work.text, "reads unwritten memory")
         m.shared.look(work.text, work.writes, work.lanes, True)
-        refuse(m.shared.unfenced[work.reads], work.text, "reads without a fence.proxy.async")
+        unfenced, why = m.shared.unfenced[work.reads], "reads without a fence.proxy.async"
+        m.shared.refuse_write(unfenced, work.text, why, work.reads, work.lanes)
         self._mark(work, every, IN_FLIGHT)
         m.shared.unfenced[work.writes] = False
         if not m.late:
@@ -148,7 +149,7 @@ class Box(NamedTuple):
         m.shared.written[self.cells] = barrier.clock[-1] = m.shared.copies
         current = m.barriers.get(barrier.place)
         refuse(current is not barrier, self.text, "its mbarrier was invalidated")
-        barrier.bytes -= value.nbytes
+        barrier.bytes, barrier.filled = barrier.bytes - value.nbytes, self.text
         barrier.settle()
 
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from ..arithmetic.numbers import Array
 from ..decode.opcodes import operation
-from ..decode.program import Instruction, refuse
+from ..decode.program import Fault, Instruction, refuse
 from ..memory.accesses import addresses
 from ..state.control import AT_MBARRIER
+from ..watch.deadlocks import history
 
 if TYPE_CHECKING:
     from ..state.machine import Machine
@@ -27,6 +28,8 @@ class Barrier:
         self.place, self.count, self.pending = place, count, count
         self.bytes = self.phase = 0
         self.clock, self.seen = np.zeros((2, columns), np.int32)
+        self.last: tuple[Instruction, int] | None = None  # arrival, and its lane
+        self.filled = ""  # the last copy whose bytes arrived
 
     def settle(self) -> None:
         """Complete the phase if no arrivals and bytes are pending."""
@@ -71,7 +74,10 @@ def _arrive(m: Machine, i: Instruction, lanes: Array, expects: str | None) -> No
         m.shared.tick(warps)
         barrier.bytes += int(count[mine].sum()) if expects else 0
         barrier.pending -= int(mine.sum() if expects else count[mine].sum())
-        refuse(barrier.pending < 0, i.text, "more arrivals than the mbarrier was initialized with")
+        if barrier.pending < 0:
+            why = "more arrivals than the mbarrier was initialized with"
+            raise Fault(f"{i.text}: {why}; {history(m, barrier)}")
+        barrier.last = i, int(lanes[mine][-1])
         barrier.settle()
 
 

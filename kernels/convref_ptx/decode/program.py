@@ -21,8 +21,8 @@ PARAMETERS = 1 << 30  # address of the first parameter, within 32 bits
 class Fault(RuntimeError):
     """An error of a kernel, or an unsupported instruction; the text starts with the instruction."""
 
-    where = ""  # file and line of the kernel's source, if the PTX has them
     row = (0, 0)  # first wrong access of how many
+    conflict: Any = None  # of a race, a `watch.races.Conflict`
 
 
 def refuse(wrong: Any, text: str, why: str) -> None:

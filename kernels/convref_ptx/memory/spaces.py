@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..arithmetic.numbers import Array, Undefined, distinct
-from ..decode.program import CHUNK, LOCAL, refuse
+from ..decode.program import CHUNK, LOCAL, Fault, refuse
+from ..watch.races import ANOTHER, ANY, Conflict
 
 BASE = 1 << 32  # address of the first allocation
 GAP = 4096  # unmapped bytes between two allocations
@@ -41,8 +42,34 @@ class Pointer:
 class CheckedMemory:
     """Bytes in cells of `grain` bytes; subclasses record the accesses to each cell."""
 
+    # Notes accesses (text, cells, lanes, whether they write) in a run that looks for a race.
+    note: Callable[[str, Array, Array, bool], None] | None = None
+    batch = 0  # of the blocks that run together
+
     def __init__(self, size: int, grain: int) -> None:
         self.bytes, self.grain = np.full(size, 0xFF, np.uint8), grain
+
+    def race(
+        self, wrong: Array, text: str, cells: Array, lanes: Array, writes: bool,
+        block: Any = ANY, warp: Any = ANY,
+    ) -> Fault:  # fmt: skip
+        """Return the Fault of the first wrong access (lane, cell), or (lane,).
+
+        `writes` says whether the other access of the race does; `block` and `warp` are its, for
+        each access.
+        """
+        at = tuple(np.argwhere(wrong)[0].tolist())
+        cell, *by = (int(np.broadcast_to(a, wrong.shape)[at]) for a in (cells, block, warp))
+        thread = self.batch, int(lanes[at[0]])
+        fault = Fault(text)
+        fault.row = at[0], len(wrong)
+        fault.conflict = Conflict(isinstance(self, SharedMemory), cell, thread, writes, *by)
+        return fault
+
+    def refuse_race(self, wrong: Array, *more: Any) -> None:
+        """Raise the Fault of the first wrong access, if there is one."""
+        if wrong.any():
+            raise self.race(wrong, *more)
 
     def lines(self, size: int) -> Array:
         """Return memory in elements of `size` bytes; NumPy moves them faster than rows."""
@@ -115,7 +142,8 @@ class GlobalMemory(CheckedMemory):
         self.strong = np.zeros(cells, bool)  # whether the last write was
         self.read = np.zeros((0, cells), np.int32)  # times, by the warps of the reader
         # By cell and by block: of blocks, the clocks of their warps.
-        self.raced_before, self.raced, self.cause = raced, Raced(), ""
+        self.raced_before, self.raced = raced, Raced()
+        self.cause: Fault | None = None  # the first race of a read, whose value is undefined
         self.released: dict[int, dict[int, Array]] = {}
         self.acquired: dict[int, dict[int, Array]] = {}
         for allocation, start in self.allocations.items():
@@ -176,6 +204,13 @@ class GlobalMemory(CheckedMemory):
             near.append((abs(far), f"{abs(far)} bytes {side} of {count} bytes of {name}"))
         return f"outside of every allocation: {min(near)[1]}" if near else "no allocation"
 
+    def described(self, place: int) -> str:
+        """Return the tensor that an offset in `bytes` belongs to, and where in it."""
+        start, allocation = max(
+            ((s, a) for a, s in self.allocations.items() if s <= place), key=lambda pair: pair[0]
+        )
+        return f"byte {place - start} of {allocation.name or 'an allocation'}"
+
     def load(
         self, text: str, address: Array, size: int, lanes: Array, strong: bool = False
     ) -> tuple[Array, Undefined]:
@@ -201,8 +236,8 @@ class GlobalMemory(CheckedMemory):
         self._write(text, cells, lanes, strong, lambda: _differ(before, value, cells.shape))
         lines[line] = value
         if not np.array_equal(_bytes(after := lines[line]), _bytes(value)):
-            wrong = _differ(after, value, place.shape)
-            refuse(wrong, text, "race, two threads write to one address")
+            wrong, why = _differ(after, value, place.shape), "two threads write to one address"
+            self.refuse_race(wrong, f"{text}: race, {why}", cells[:, 0], lanes, True)
 
     def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
         """Record atomic updates; return the offsets in `bytes`."""
@@ -221,9 +256,12 @@ class GlobalMemory(CheckedMemory):
 
     def _read(self, text: str, cells: Array, lanes: Array, strong: bool) -> Undefined:
         """Record a read; return a mask of the cells that it races for, None for none."""
+        if self.note is not None:
+            self.note(text, cells, lanes, False)
         unseen, now = self._unseen(cells, lanes, strong), self.shared.now(lanes)
-        if unseen.any():
-            self.cause = self.cause or f"{text}: race, reads what another thread wrote"
+        if unseen.any() and self.cause is None:
+            why, by = "reads what another thread wrote", (self.writer[cells], self.warp[cells])
+            self.cause = self.race(unseen, f"{text}: race, {why}", cells, lanes, True, *by)
         if self.raced_before:
             unseen |= self.raced_before.has(
                 cells, self.block[lanes], self.shared.column(lanes), now
@@ -249,8 +287,11 @@ class GlobalMemory(CheckedMemory):
         self, text: str, cells: Array, lanes: Array, strong: bool, differs: Callable[[], Array]
     ) -> None:
         """Record a write; `differs` returns in which cells it stores another value."""
+        if self.note is not None:
+            self.note(text, cells, lanes, True)
         if (wrong := self._unseen(cells, lanes, strong)).any():
-            refuse((wrong & differs()).any(1), text, "race, writes what another thread wrote")
+            why, by = "writes what another thread wrote", (self.writer[cells], self.warp[cells])
+            self.refuse_race(wrong & differs(), f"{text}: race, {why}", cells, lanes, True, *by)
         if ((reader := self.reader[cells]) != NONE).any():
             self._write_after_reads(text, cells, lanes, reader, differs())
         self.writer[cells], self.warp[cells] = self.block[lanes][:, None], self.shared.column(lanes)
@@ -260,13 +301,16 @@ class GlobalMemory(CheckedMemory):
         self, text: str, cells: Array, lanes: Array, reader: Array, differs: Array
     ) -> None:
         wrong = (reader == SEVERAL) & (not self.released) & differs
-        refuse(wrong.any(1), text, "race, writes what another block read")
+        why = f"{text}: race, writes what another block read"
+        self.refuse_race(wrong, why, cells, lanes, False, ANOTHER)
         times = self.read[:, cells]
         unseen = (times > 0) & (reader >= 0) & differs
         unseen &= ~self._ordered(lanes, reader, self._warps(), times)
         if unseen.any():
-            self.cause = self.cause or f"{text}: race, writes what another thread read"
             warps, lane, n = np.nonzero(unseen)
+            if self.cause is None:
+                why, by = f"{text}: race, writes what another thread read", unseen.argmax(0)
+                self.cause = self.race(unseen.any(0), why, cells, lanes, False, reader, by)
             self.raced.add(cells[lane, n], reader[lane, n], warps, times[unseen])
 
     def _ordered(self, lanes: Array, block: Array, warp: Array, time: Array) -> Array:
@@ -324,6 +368,10 @@ class SharedMemory(CheckedMemory):
         self.unfenced = np.zeros(cells, bool)  # written by threads without a proxy fence since
         self.strong = np.zeros(cells, bool)  # whether the last write was atomic
 
+    def described(self, place: int) -> str:
+        """Return where in the memory of its block an offset in `bytes` is."""
+        return f"byte {place % self.size} of shared memory"
+
     def tick(self, warps: Array) -> None:
         """Make the next accesses of these warps later than those that they have released."""
         self.clock[warps, warps % self.width] += 1
@@ -366,20 +414,38 @@ class SharedMemory(CheckedMemory):
         Two warps may write the same value: `differs` returns in which cells a write stores another
         one. Return a mask of unwritten cells, None for none.
         """
+        if self.note is not None:
+            self.note(text, cells, lanes, write)
         warp, written, fresh = self.warp[lanes], self.written[cells], None
         latest = self.clock.take(self.writer[cells] + warp[:, None] * self.clock.shape[1])
         unseen = latest < written
         if unseen.any():
-            refuse(written == IN_FLIGHT, text, "an asynchronous copy has not been waited for")
+            flying, why = written == IN_FLIGHT, "an asynchronous copy has not been waited for"
+            self.refuse_write(flying, text, why, cells, lanes)
             fresh = written == UNWRITTEN
             unseen &= ~fresh & (differs() if differs else True)
-            refuse(unseen, text, "race, another warp wrote there since the last barrier")
+            why = "race, another warp wrote there since the last barrier"
+            self.refuse_write(unseen, text, why, cells, lanes)
         if write:
             read = self.read[:, cells]
             unseen = read > self.clock.T[: self.width, warp, None]
-            refuse(unseen & (read == IN_FLIGHT), text, "race, asynchronous work still reads there")
-            refuse(unseen, text, "race, another warp read there since the last barrier")
+            if unseen.any():
+                flying = unseen & (read == IN_FLIGHT)
+                for found, why in (
+                    (flying, "asynchronous work still reads there"),
+                    (unseen, "another warp read there since the last barrier"),
+                ):
+                    self.refuse_race(
+                        found.any(0), f"{text}: race, {why}", cells, lanes, False, ANY,
+                        found.argmax(0),
+                    )  # fmt: skip
         return fresh
+
+    def refuse_write(self, wrong: Array, text: str, why: str, cells: Array, lanes: Array) -> None:
+        """Raise a Fault that names the last write, if any access (lane, cell) is wrong."""
+        warp = self.writer[cells]
+        by = np.where(warp == self.width, ANY, warp)  # of a copy, any warp that issues it
+        self.refuse_race(wrong, f"{text}: {why}", cells, lanes, True, ANY, by)
 
     def set_read(self, cells: Array, lanes: Array, when: Any) -> None:
         """Set the time of the last read of cells (lane, cell) by the warps of some lanes."""
@@ -409,7 +475,10 @@ class SharedMemory(CheckedMemory):
             places, inverse = np.unique(line, return_inverse=True)
             warp, last = self.warp[lanes], np.zeros(len(places), np.int64)
             last[inverse] = warp
-            refuse(differ & (last[inverse] != warp), text, "race, two warps write to one address")
+            why, by = f"{text}: race, two warps write to one address", last[inverse]
+            self.refuse_race(
+                differ & (by != warp), why, cells[:, 0], lanes, True, ANY, by % self.width
+            )
 
     def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
         """Record atomic updates; return the offsets in `bytes`."""

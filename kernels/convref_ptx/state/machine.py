@@ -13,73 +13,15 @@ from ..asynchronous.maps import TensorMap
 from ..asynchronous.mbarriers import Barrier
 from ..decode import opcodes
 from ..decode.program import WARP, Fault, Instruction, Program, refuse
-from ..memory.spaces import Allocation, GlobalMemory, LocalMemory, Raced, SharedMemory, Unrecorded
+from ..memory.spaces import GlobalMemory, LocalMemory, SharedMemory
 from ..tensor_cores import matrices
-from ..watch.undefined import PartlyDefined
+from ..watch import deadlocks
+from ..watch.races import Access, Watch
 from . import exchange  # noqa: F401
 from .control import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING
 
 LANES = 8192  # threads of one vector, unless a block has more
 MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
-
-
-def launch(
-    program: Program,
-    grid: Sequence[int],
-    threads: Sequence[int],
-    arguments: Sequence[Allocation | TensorMap | bytes | None],
-    seed: int = 0,
-    late: bool = False,
-    shared: int = 0,
-) -> None:
-    """Run a kernel on allocations; a Fault if it does something undefined or unsupported.
-
-    The grid is in blocks and the threads are those of a block, along x, y, z. The arguments are one
-    per parameter: a pointer, a tensor map, any other value packed, or None for a null pointer. The
-    seed determines the order of warps and blocks. With `late`, asynchronous work is done as late as
-    its waits allow instead of when it is issued. `shared` is the dynamic shared memory of a block,
-    in bytes.
-    """
-    size = prod(threads)
-    many = 0 < program.max_threads < size
-    refuse(many, program.name, f"{size} threads, at most {program.max_threads} are declared")
-    named = zip(program.parameters, arguments)
-    maps = {parameter.name: a for parameter, a in named if isinstance(a, TensorMap)}
-    for name, known in maps.items():
-        known.check(f"{program.name}: the tensor map {name}")
-    placed = {program.addresses[name]: known for name, known in maps.items()}
-    unique = dict.fromkeys(getattr(a, "allocation", a) for a in arguments)
-    elements = [known.itemsize for known in maps.values()]
-    allocations = [a for a in unique if isinstance(a, Allocation)]
-    grain, raced, cause = min([program.grains["global"], *elements]), Raced(), ""
-    room, changed = program.sizes["shared"] + shared, np.zeros(len(allocations) + 1, bool)
-    kind = PartlyDefined if any(a.undefined is not None for a in allocations) else GlobalMemory
-    while True:
-        memory = kind(allocations, grain, raced, changed)
-        values = [_packed(memory, argument) for argument in arguments]
-        got, needs = [len(value) for value in values], [p.size for p in program.parameters]
-        refuse(got != needs, program.name, f"got arguments of {got} bytes, needs {needs}")
-        machine = Machine(program, memory, values, placed, seed, late, room)
-        try:
-            machine.launch((*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
-        except Unrecorded:
-            continue
-        except Fault as fault:
-            if not (cause := memory.cause or cause) and "undefined bits" in str(fault):
-                cause = program.located(memory.unwritten, "reads memory that was not written")
-            if cause:
-                raise Fault(f"{cause}; used by {fault}") from fault
-            raise
-        if not memory.raced or raced:
-            break
-        raced, cause = memory.raced, memory.cause  # now with undefined values
-    memory.write_back()
-
-
-def _packed(memory: GlobalMemory, argument: Any) -> bytes:
-    if isinstance(argument, TensorMap):
-        return bytes(128)  # found by its address
-    return argument if isinstance(argument, bytes) else memory.pointer(argument)
 
 
 class Machine:
@@ -88,19 +30,41 @@ class Machine:
     def __init__(
         self, program: Program, memory: GlobalMemory, values: list[bytes],
         maps: dict[int, TensorMap], seed: int, late: bool, room: int,
+        watch: Watch | None = None,
     ) -> None:  # fmt: skip
         self.program, self.memory, self.values, self.maps = program, memory, values, maps
         self.rng, self.late, self.room = np.random.default_rng(seed), late, room
         self.code = [(opcodes.decoded(i.op), i) for i in program.code]
         self.fragments = matrices.fragments(program.code)
         self.constants: dict[tuple[str, str, int], Array] = {}  # by text, type and length
+        self.watch = watch
 
     def launch(self, grid: Sequence[int], threads: Sequence[int]) -> None:
         """Run all blocks, in random order, as many at a time as are one vector."""
         order, step = self.rng.permutation(prod(grid)), max(1, LANES // prod(threads))
         for i in range(0, len(order), step):
             self.begin(order[i : i + step], grid, threads)
+            self._watch(i)
             self.run()
+
+    def _watch(self, batch: int) -> None:
+        """Let the memory of a conflict note the accesses to its cell."""
+        self.memory.batch = self.shared.batch = batch
+        if (watch := self.watch) is None:
+            return
+
+        def note(text: str, cells: Array, lanes: Array, writes: bool) -> None:
+            reported = self.memory.cause is not None and not watch.conflict.shared
+            for lane in () if reported else lanes[watch.hits(cells)].tolist():
+                where = next((i.where for i in self.program.code if i.text == text), "")
+                by = int(self.memory.block[lane]), int(self.shared.columns[lane])
+                place = self.place(where, lane)
+                watch.seen.append(Access((batch, lane), writes, *by, text, place))
+
+        if not watch.conflict.shared:
+            self.memory.note = note
+        elif watch.conflict.thread[0] == batch:
+            self.shared.note = note
 
     def begin(self, blocks: Array, grid: Sequence[int], threads: Sequence[int]) -> None:
         size, program, self.grid = prod(threads), self.program, tuple(grid)
@@ -224,12 +188,19 @@ class Machine:
         """Return a fault of an instruction with its place in the source and its first thread."""
         row, count = fault.row
         lane = int(lanes[row]) if count == len(lanes) else int(lanes[0]) if len(lanes) == 1 else -1
-        words = [i.where] if i.where else []
+        words = self.place(i.where, lane)
+        found = Fault(f"{fault} ({words})" if words else str(fault))
+        found.conflict = fault.conflict
+        return found
+
+    def place(self, where: str, lane: int) -> str:
+        """Return a line of the source with a thread, which is unknown if negative."""
+        words = [where] * bool(where)
         if lane >= 0:
             block = np.unravel_index(int(self.memory.block[lane]), self.grid[::-1])[::-1]
             words.append(f"program {tuple(map(int, block))}")
             words.append(f"warp {self.warp[lane] % self.shared.width}, lane {self.lane[lane]}")
-        return Fault(f"{fault} ({', '.join(words)})") if words else fault
+        return ", ".join(words)
 
     def _guarded(self, i: Instruction, lanes: Array) -> Array:
         """Return the lanes for which the predicate of an instruction holds."""
@@ -290,20 +261,10 @@ class Machine:
             return
         positions = self._resumed, self.pc[lanes].tobytes()
         if not len(blocked) or self._retried.get(block) == positions:
-            raise Fault(
-                f"{self.program.name}: deadlock, all threads wait; {self._positions(lanes)}"
-            )
+            waiting = deadlocks.described(self, lanes)
+            raise Fault(f"{self.program.name}: deadlock, all threads wait; {waiting}")
         self._retried[block] = positions
         self.state[blocked] = RUNNING
-
-    def _positions(self, lanes: Array) -> str:
-        shown = []
-        for pc in np.unique(self.pc[lanes]):
-            warps = np.unique(self.warp[lanes[self.pc[lanes] == pc]]) % self.shared.width
-            i = self.code[pc - 1][1]
-            place = f" ({i.where})" if i.where else ""
-            shown.append(f"{i.text}: warps {warps.tolist()}{place}")
-        return "; ".join(shown)
 
     def read(self, i: Instruction, operand: Any, kind: str, lanes: Array, lax: int = -1) -> Array:
         """Return an operand as a type; undefined bits read as `lax`, 0 or 1; with -1 they fault."""

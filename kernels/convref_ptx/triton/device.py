@@ -27,7 +27,7 @@ from convref_driver.manifest import pack
 
 from ..decode.program import Fault, parse
 from ..memory.spaces import Allocation
-from ..state.machine import launch
+from ..state.launch import launch
 from .cuda import SMS, on_cpu
 from .tensors import Address, Descriptor, Operands, tracked
 

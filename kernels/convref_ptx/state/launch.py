@@ -1,0 +1,132 @@
+"""A launch: its operands are placed in memory, its blocks run, and a fault is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..arithmetic.numbers import Array
+from ..asynchronous.maps import TensorMap
+from ..decode.program import Fault, Program, refuse
+from ..memory.spaces import Allocation, GlobalMemory, Raced, Unrecorded
+from ..watch.races import Watch
+from ..watch.undefined import PartlyDefined
+from .machine import Machine
+
+
+def launch(
+    program: Program,
+    grid: Sequence[int],
+    threads: Sequence[int],
+    arguments: Sequence[Allocation | TensorMap | bytes | None],
+    seed: int = 0,
+    late: bool = False,
+    shared: int = 0,
+) -> None:
+    """Run a kernel on allocations; a Fault if it does something undefined or unsupported.
+
+    The grid is in blocks and the threads are those of a block, along x, y, z. The arguments are one
+    per parameter: a pointer, a tensor map, any other value packed, or None for a null pointer. The
+    seed determines the order of warps and blocks. With `late`, asynchronous work is done as late as
+    its waits allow instead of when it is issued. `shared` is the dynamic shared memory of a block,
+    in bytes.
+    """
+    size = prod(threads)
+    many = 0 < program.max_threads < size
+    refuse(many, program.name, f"{size} threads, at most {program.max_threads} are declared")
+    sizes = (*grid, 1, 1)[:3], (*threads, 1, 1)[:3]
+    run = _Run(program, *sizes, arguments, seed, late, program.sizes["shared"] + shared)
+    for name, known in run.maps.items():
+        known.check(f"{program.name}: the tensor map {name}")
+    raced, cause, changed = Raced(), "", np.zeros(len(run.allocations) + 1, bool)
+    while True:
+        before, memory = changed.copy(), run.memory(raced, changed)
+        try:
+            run.execute(memory)
+        except Unrecorded:
+            continue
+        except Fault as fault:
+            text = run.explained(fault, raced, before)
+            if cause := run.cause(memory, text, raced, before) or cause:
+                text = f"{cause}; used by {text}"
+            raise Fault(text) from fault
+        if not memory.raced or raced:
+            break
+        cause, raced = run.cause(memory, "", raced, before), memory.raced  # now undefined values
+    memory.write_back()
+
+
+@dataclass
+class _Run:
+    """What a launch is given."""
+
+    program: Program
+    grid: Sequence[int]
+    threads: Sequence[int]
+    arguments: Sequence[Any]
+    seed: int
+    late: bool
+    room: int  # bytes of shared memory of a block
+
+    @cached_property
+    def maps(self) -> dict[str, TensorMap]:
+        """The tensor maps by the names of the parameters."""
+        named = zip(self.program.parameters, self.arguments)
+        return {parameter.name: a for parameter, a in named if isinstance(a, TensorMap)}
+
+    @cached_property
+    def allocations(self) -> list[Allocation]:
+        unique = dict.fromkeys(getattr(a, "allocation", a) for a in self.arguments)
+        return [a for a in unique if isinstance(a, Allocation)]
+
+    def memory(self, raced: Raced, changed: Array) -> GlobalMemory:
+        """Return the memory of a run, given what runs before have found."""
+        elements = [known.itemsize for known in self.maps.values()]
+        grain = min([self.program.grains["global"], *elements])
+        undefined = any(a.undefined is not None for a in self.allocations)
+        kind = PartlyDefined if undefined else GlobalMemory
+        return kind(self.allocations, grain, raced, changed)
+
+    def execute(self, memory: GlobalMemory, watch: Watch | None = None) -> None:
+        """Run all blocks."""
+        values = [_packed(memory, argument) for argument in self.arguments]
+        got, needs = [len(value) for value in values], [p.size for p in self.program.parameters]
+        refuse(got != needs, self.program.name, f"got arguments of {got} bytes, needs {needs}")
+        placed = {self.program.addresses[name]: known for name, known in self.maps.items()}
+        given = self.program, memory, values, placed, self.seed, self.late, self.room
+        Machine(*given, *([watch] if watch else [])).launch(self.grid, self.threads)
+
+    def cause(self, memory: GlobalMemory, text: str, raced: Raced, before: Array) -> str:
+        """Return why a value is undefined that a fault of this text uses, as far as is known."""
+        if memory.cause is not None:
+            return self.explained(memory.cause, raced, before)
+        if "undefined bits" in text:
+            return self.program.located(memory.unwritten, "reads memory that was not written")
+        return ""
+
+    def explained(self, fault: Fault, raced: Raced, before: Array) -> str:
+        """Return the text of a fault; for a race with both of its sides: the launch runs again."""
+        if (conflict := fault.conflict) is None:
+            return str(fault)
+        memory, watch = self.memory(raced, before.copy()), Watch(conflict)
+        with suppress(Fault, Unrecorded):
+            self.execute(memory, watch)
+        (own, other), text = watch.parties(), str(fault)
+        if own and own.place not in text:  # of a read, which does not end the run
+            text = f"{text} ({own.place})"
+        space = memory.shared if conflict.shared else memory
+        text = f"{text}; {space.described(conflict.cell * space.grain)}"
+        verb = "written" if conflict.writes else "read"
+        return f"{text}, {verb} by {other.text} ({other.place})" if other else text
+
+
+def _packed(memory: GlobalMemory, argument: Any) -> bytes:
+    if isinstance(argument, TensorMap):
+        return bytes(128)  # found by its address
+    return argument if isinstance(argument, bytes) else memory.pointer(argument)
