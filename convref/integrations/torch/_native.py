@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
@@ -101,7 +102,7 @@ class Native:
                 _seen[key] = found
         function, first, second = found
         # a compiled function has no second derivatives, an exported one has none
-        recorded = second or (first and torch.compiler.is_compiling())
+        recorded = second or (first and _is_compiling())
         if _is_tracing():
             if function is None:
                 what = (
@@ -337,6 +338,11 @@ def _untraced() -> Iterator[None]:
         yield
     finally:
         torch._C._set_tracing_state(state)
+
+
+def _is_compiling() -> bool:
+    # before torch 2.13 the flag is not set while torch.compile runs the functions of `in_graph`
+    return torch.compiler.is_compiling() or TracingContext.try_get() is not None
 
 
 def _is_observed() -> bool:

@@ -205,7 +205,10 @@ def _remembered(op: _Op, shapes: Any, settings: Any, backend: str) -> _Configure
         if foreign:
             return op.configured(shapes, settings, backend)
         key = op, shapes, backend, repr(settings)
-    found = _seen.get(key)
+    try:
+        found = _seen.get(key)
+    except TypeError:  # a size is a symbol, as make_fx has them, and torch.compile before 2.13
+        return op.configured(shapes, settings, backend)
     if found is None:
         if len(_seen) >= _MAX_SEEN:
             _seen.clear()

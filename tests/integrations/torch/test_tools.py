@@ -9,8 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from functorch.compile import make_boxed_func  # noqa: E402
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch.ao.quantization import get_default_qconfig_mapping  # noqa: E402
 from torch.ao.quantization.quantize_fx import prepare_fx  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from convref.errors import UnsupportedError  # noqa: E402
@@ -93,6 +96,35 @@ def test_layers_of_several_steps_are_one_node(training):
     assert all(map(torch.equal, model.buffers(), plain.buffers()))
 
 
+@pytest.mark.parametrize("backend", [None, "torch"])
+def test_traced_by_make_fx_for_any_size(backend):
+    def program(x, w):
+        y = functional.max_pool2d(functional.conv2d(x, w, stride=2, backend=backend), 2)
+        return torch.autograd.grad(y.square().sum(), (x, w))
+
+    x, w = X.clone().requires_grad_(), torch.ones(4, 3, 2, 2, requires_grad=True)
+    graph = make_fx(program, tracing_mode="symbolic")(x, w)
+    called = {node.target for node in graph.graph.nodes}
+    assert (torch.ops.convref.convolution_backward.default in called) == (backend is not None)
+    more = torch.cat((x, x + 1)).detach().requires_grad_()
+    assert all(map(torch.equal, graph(more, w), program(more, w)))
+
+
+def test_compiled_as_aten_where_its_second_derivative_is_not():
+    called = []
+
+    def listed(graph, inputs):
+        called.extend(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(fw_compiler=listed)
+    compiled = torch.compile(functional.prelu, backend=backend, fullgraph=True)
+    compiled(X.clone().requires_grad_(), torch.ones(3)).sum().backward()
+    torch.compiler.reset()
+    assert "aten._prelu_kernel.default" in called
+    assert not [name for name in called if name.startswith("convref")]
+
+
 def test_written_as_onnx(plain, model):
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     found = []
@@ -114,7 +146,8 @@ def test_flops_are_counted(plain, model):
 
 
 def test_the_profiler_names_the_ops_of_a_backend():
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         functional.relu(X.clone().requires_grad_(), backend="numpy").sum().backward()
     names = [event.key for event in profile.key_averages()]
     assert {"convref::relu", "convref::relu_backward"} <= {*names}
