@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 from .. import dtypes
 from ..errors import invalid, needs_one, shorten
@@ -156,6 +156,10 @@ class Call:
             step=tuple(sorted(spec.step, key=lambda item: letters.index(item[0]))),
             expand="".join(sorted(spec.expand, key=letters.index)),
         )
+
+    def on(self, device: str) -> Self:
+        """Return the call with its operands on a device."""
+        return replace(self, specs=tuple(replace(spec, device=device) for spec in self.specs))
 
     @property
     def where(self) -> str:
@@ -332,6 +336,10 @@ class Case:
             one_of(where, "around", name, AROUND)
         if len(set(self.around)) != len(self.around):
             raise invalid(where, f"around has {','.join(self.around)}, needs each name once")
+
+    def on(self, device: str) -> Self:
+        """Return the case with its operands on a device."""
+        return replace(self, call=self.call.on(device))
 
     @cached_property
     def _line(self) -> str:

@@ -14,7 +14,15 @@ import typer
 from .. import __version__, dispatch, knownbugs
 from ..case import Case, format_problem, parse
 from ..dtypes import CODES
-from ..errors import ConvrefError, ExitStatus, UnsupportedError, invalid, message
+from ..errors import (
+    ConvrefError,
+    ExitStatus,
+    UnsupportedError,
+    invalid,
+    message,
+    needs_one,
+    shorten,
+)
 from ..ops import FAMILY, GROUPS, ops_of
 from . import files, grading
 from .files import affordable, lines, text, write
@@ -86,7 +94,12 @@ def check(
     fill: Annotated[Words, typer.Option(help="Only these fills.")] = None,
     arm: Annotated[Words, typer.Option(help="Only these arms (variants) of the backend.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
-    jobs: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per processor.")] = 0,
+    device: Annotated[
+        str, typer.Option(help="Where operands are: cpu, or cuda as torch tensors.")
+    ] = "cpu",
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Worker processes; 0: one per processor, one on cuda.")
+    ] = 0,
     shard: Annotated[str, typer.Option(help="I/N: run only part I of N, from 0.")] = "0/1",
     ray: Annotated[
         str, typer.Option(help="Address of a Ray cluster that runs the chunks, or auto.")
@@ -97,7 +110,9 @@ def check(
         Path | None, typer.Option(help="Run the case lines of a text file or a log.")
     ] = None,
     limit: Annotated[float, typer.Option(help="Seconds one case may take.")] = 30.0,
-    memory: Annotated[float, typer.Option(help="GiB of memory a worker may use.")] = 4.0,
+    memory: Annotated[
+        float | None, typer.Option(help="GiB of memory a worker may use: 4, on cuda 32.")
+    ] = None,
     shrink: Annotated[bool, typer.Option(help="Shrink failures.")] = True,
     laws: Annotated[
         bool, typer.Option("--laws", help="Check laws of convolution, without the oracle.")
@@ -117,10 +132,13 @@ def check(
     from ..conformance import campaign
     from ..conformance.workers.engine import Limits
 
-    _above_zero("check", seconds=seconds, limit=limit, memory=memory)
+    _above_zero("check", seconds=seconds, limit=limit)
     if gpus and not ray:
         raise invalid("check", f"--gpus is {gpus:g}, needs --ray")
-    axes = _axes(seed, laws, *map(_words, (op, pass_, dtype, fill, arm)))
+    axes = _axes(seed, laws, device, *map(_words, (op, pass_, dtype, fill, arm)))
+    replayed = lines(replay, device) if replay else ()
+    memory = _memory(device, *replayed) if memory is None else memory
+    _above_zero("check", memory=memory)
     more = knownbugs.parse_regions(text(known_bugs), str(known_bugs)) if known_bugs else ()
     settings = campaign.Settings(
         "",
@@ -130,37 +148,54 @@ def check(
         jobs,
         _shard(shard),
         log,
-        lines(replay) if replay else (),
+        replayed,
         Limits(min(limit, max(1.0, seconds / 4)), int(memory * 2**30)),
         shrink,
         retest=retest_known,
         ray=ray,
         gpus=gpus,
     )
-    names = _chosen(backends)
+    names = _chosen(backends, device)
     if not (op or replay or laws):
         print(f"checking conv alone; for the other ops: --op {','.join(OTHERS)}")
     good = _campaigns(settings, names, more if known or retest_known else None, html, suggest)
     raise typer.Exit(ExitStatus.FAILED if fail and not good else ExitStatus.DONE)
 
 
-def _chosen(backends: list[str] | None) -> list[str]:
+def _chosen(backends: list[str] | None, device: str) -> list[str]:
     """Return the backends to check; a wrong name is refused before anything starts."""
     names = backends or _installed()
+    if not backends and device != "cpu":
+        names = [name for name in names if name in dispatch.AUTO["torch", device]]
     for name in names:
         dispatch.load(name)
     return names
 
 
-def _axes(seed: int, laws: bool, *chosen: tuple[str, ...]) -> Axes:
-    """Return the axes to draw from; a wrong name is refused before anything starts."""
+def _memory(device: str, *replayed: str) -> float:
+    """Return the GiB that a worker may use for calls on a device."""
+    from ..conformance.workers.device import MEMORY
+
+    used = {device, *(parse(line).call.specs[0].device for line in replayed)}
+    return max(MEMORY[each] for each in used) / 2**30
+
+
+def _axes(seed: int, laws: bool, device: str, *chosen: tuple[str, ...]) -> Axes:
+    """Return the axes to draw from; what is wrong is refused before anything starts."""
     from ..conformance import generate
+    from ..conformance.workers.device import DEVICES, missing
+
+    if device not in DEVICES:
+        raise invalid("check", f"--device is {shorten(device)}, {needs_one(device, DEVICES)}")
+    if reason := missing(device):
+        raise invalid("check", f"--device is {device}, but {reason}")
 
     ops, passes, dtypes, fills, arms = chosen
     if laws and set(ops_of(ops)) - {"conv"}:
         raise invalid("check", f"--op is {','.join(ops)}, --laws needs conv alone")
     passes = passes or (("fprop",) if laws else ())  # a law runs the passes that it compares
-    axes = generate.Axes(seed, ops_of(ops), passes, dtypes, fills, arms=arms, laws=laws)
+    given = seed, ops_of(ops), passes, dtypes, fills
+    axes = generate.Axes(*given, arms=arms, laws=laws, device=device)
     try:
         generate.strategy(axes)
     except ConvrefError as error:
@@ -261,9 +296,11 @@ def run(
         print(_program(case, snippet, threads))
         return
     from ..conformance.causes import run_line
+    from ..conformance.workers.device import MEMORY
     from ..conformance.workers.engine import Engine, Limits
 
-    with Engine(backend, limits=Limits(limit)) as engine:
+    limits = Limits(limit, MEMORY[case.call.specs[0].device])
+    with Engine(backend, limits=limits) as engine:
         found = run_line(engine, str(case), laws, change)
         made_by = ", ".join(f"{k} {v}" for k, v in engine.fingerprint.items())
     print(f"{case}  on {backend} ({made_by})")

@@ -76,7 +76,8 @@ def report_issue(
     from ..conformance import report
     from ..conformance.causes import Failure, kind_of, run_line
     from ..conformance.report.issue import issue
-    from ..conformance.workers.engine import Engine
+    from ..conformance.workers.device import MEMORY
+    from ..conformance.workers.engine import Engine, Limits
 
     path = Path(finding)
     if path.is_file():
@@ -86,7 +87,8 @@ def report_issue(
         print(issue(total.failures[number - 1], total.backend, total.fingerprint))
         return
     case = affordable(parse(finding))
-    with Engine(backend) as engine:
+    limits = Limits(memory=MEMORY[case.call.specs[0].device])
+    with Engine(backend, limits=limits) as engine:
         found = run_line(engine, str(case))
         if found.verdict in ("pass", "unsupported"):
             raise invalid("report", f"{backend}: the verdict is {found.verdict}", case)
@@ -97,8 +99,11 @@ def report_issue(
 MAX_REPLAY = 16 << 20  # bytes
 
 
-def lines(path: Path) -> tuple[str, ...]:
-    """Return the case lines of a file, without blank lines and # comments, or those of a log."""
+def lines(path: Path, device: str = "cpu") -> tuple[str, ...]:
+    """Return the case lines of a file, without blank lines and # comments, or those of a log.
+
+    On a device other than the CPU if one is given.
+    """
     if path.is_file() and _begins(path) == b"{":
         from ..conformance import report
 
@@ -110,7 +115,7 @@ def lines(path: Path) -> tuple[str, ...]:
         affordable(parse(line))
     if not kept:
         raise invalid("check", f"{path} has no case, needs at least one line")
-    return kept
+    return kept if device == "cpu" else tuple(str(parse(line).on(device)) for line in kept)
 
 
 def _begins(path: Path) -> bytes:

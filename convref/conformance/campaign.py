@@ -38,7 +38,7 @@ class Settings:
     # of `seconds` more
     seconds: float | None = None
     examples: int | None = None
-    jobs: int = 0  # worker processes; 0 is one per processor
+    jobs: int = 0  # worker processes; 0 is one per processor, one on a GPU
     shard: tuple[int, int] = (0, 1)  # run chunks i, i + n, i + 2n ... of shard (i, n)
     log: Path | None = None  # JSON lines; an existing log of the same campaign is resumed
     lines: tuple[str, ...] = ()  # replay these lines instead of generating
@@ -94,7 +94,8 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
     _resume(settings, outcome.tally)
     log, began = Log(settings.log), time.monotonic()
     log.write("start", **_identity(settings))
-    jobs = settings.jobs or available_jobs()
+    one = settings.axes.device != "cpu"  # one process at a time is what a GPU runs
+    jobs = settings.jobs or (1 if one else available_jobs())
     with (
         contextlib.closing(log),
         Engine(settings.backend, jobs=jobs, limits=settings.limits) as engine,
@@ -205,13 +206,15 @@ def _tasks(settings: Settings, engine: Engine, tally: Tally) -> Iterator[Task]:
     if settings.lines:
         yield from (task(None, 0, settings.lines, arm=arm) for arm in chosen or (PLAIN,))
         return
+    # the arms of a backend are ways to compute on the CPU, unless one is named
+    arms = engine.arms if settings.axes.device == "cpu" else chosen
     started = tally.examples
     for chunk in itertools.count(*settings.shard):
         if settings.examples is not None and started >= settings.examples:
             return
         if chunk not in tally.chunks:
             started += settings.axes.size
-            yield task(settings.axes, chunk, arm=arm_of(settings.axes, chunk, engine.arms))
+            yield task(settings.axes, chunk, arm=arm_of(settings.axes, chunk, arms))
 
 
 def _report_failures(

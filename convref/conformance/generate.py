@@ -39,6 +39,7 @@ class Axes:
     arms: tuple[str, ...] = ()  # ways to run the library, by name
     laws: bool = False  # whether the laws of convolution are checked instead of results
     large: bool = False  # whether a few examples have more than 100,000 elements
+    device: str = "cpu"  # where the operands are
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtypes", tuple(map(short, self.dtypes)))
@@ -62,7 +63,8 @@ def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
     """
     drawn = strategy(axes)
     words = np.random.Generator(np.random.Philox(key=_seed(axes.seed, chunk)))
-    return [drawn.of(words.bytes(drawn.size)) for _ in range(axes.size)]
+    cases = [drawn.of(words.bytes(drawn.size)) for _ in range(axes.size)]
+    return cases if axes.device == "cpu" else [case.on(axes.device) for case in cases]
 
 
 def arm_of(axes: Axes, chunk: int, arms: Sequence[Arm]) -> Arm:

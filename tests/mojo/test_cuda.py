@@ -19,8 +19,8 @@ from convref.case import Call, Case, Spec, axis_letters, channels_last
 from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases, problems
+from convref.conformance.workers.device import OnDevice
 from convref.errors import pip_command
-from convref_bench.gpu.properties import OnCuda
 from convref_mojo import cuda, emit, library
 from convref_mojo.cpu.pool import OPS
 from convref_mojo.gpu import pool
@@ -418,7 +418,7 @@ def test_unsupported_calls_have_a_reason(line, reason):
 def test_a_gpu_computes_what_the_oracle_does(line, backend):
     if (reason := backend.runner.missing()) is not None:
         pytest.skip(reason)
-    found = examine(parse(f"{line}:dev=cuda"), OnCuda(backend), repeat=True)
+    found = examine(parse(f"{line}:dev=cuda"), OnDevice(backend), repeat=True)
     assert (found.verdict, found.reason) == ("pass", "")
 
 

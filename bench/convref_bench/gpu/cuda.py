@@ -12,6 +12,7 @@ import torch
 from convref import dispatch
 from convref.arrays import torch_dtype
 from convref.case import Call
+from convref.conformance.workers.device import is_lost
 from convref.ops import OWN_TYPE, SIGNATURE, STATISTICS
 
 from ..records import Record
@@ -223,15 +224,6 @@ def _survived(error: Exception, settle: Callable[[], None]) -> str:
         raise error
     text = (str(error).splitlines() or [""])[0]
     return text if isinstance(error, Absent) else f"{type(error).__name__}: {text}"
-
-
-def is_lost(settle: Callable[[], None] = torch.cuda.synchronize) -> bool:
-    """Return whether the device is lost, by a synchronization: messages of errors differ."""
-    try:
-        settle()
-    except RuntimeError:
-        return True
-    return False
 
 
 def launched(name: str, call: Call, where: str = "cuda") -> Record:

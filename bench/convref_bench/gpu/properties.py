@@ -3,14 +3,10 @@
 A GPU compiles for each filter, stride, dilation, type and divisibility by 16; sizes are free.
 """
 
-import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from convref import dispatch
-from convref.arrays import like, to_torch
 from convref.case import Call, Case, parse
 
 from .. import options
@@ -18,7 +14,6 @@ from ..records import Record
 
 CHUNK = 40  # lines between checks of the time
 LIMIT_S = 20.0  # for one line, its compilation included
-MEMORY = 32 << 30  # bytes: the libraries of CUDA alone fill the limit of a CPU
 PASSES = ("fprop", "dgrad", "wgrad")
 FILLS = ("int", "normal", "positive", "int", "nan", "ramp")
 
@@ -95,13 +90,13 @@ def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
 
     The step gets a record per chunk; chunks that it has already are not run again.
     """
+    from convref.conformance.workers.device import MEMORY
     from convref.conformance.workers.engine import Engine, Limits
 
     mine = [row for row in step.before if row.get("backend") == name and "chunk" in row]
     done = {row["chunk"]: row["findings"] for row in mine}
-    target = f"{__name__}:on_{where}.{name}"
-    with Engine(target, limits=Limits(LIMIT_S, MEMORY), method="spawn") as engine:
-        every = lines()
+    with Engine(name, limits=Limits(LIMIT_S, MEMORY[where]), method="spawn") as engine:
+        every = [str(parse(line).on(where)) for line in lines()]
         for chunk in range(-(-len(every) // CHUNK)):
             if chunk in done:
                 yield from done[chunk]  # report findings of earlier runs again
@@ -112,7 +107,7 @@ def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
             step.check_time()
 
 
-def _run(engine: Any, part: tuple[str, ...]) -> tuple[dict[str, int], list[Record]]:
+def _run(engine: Any, part: Sequence[str]) -> tuple[dict[str, int], list[Record]]:
     from convref.conformance.examine import HARMLESS
     from convref.conformance.workers.worker import Report, Task
 
@@ -125,67 +120,5 @@ def _run(engine: Any, part: tuple[str, ...]) -> tuple[dict[str, int], list[Recor
         found = (one.as_dict() for one in report.findings if one.verdict not in HARMLESS)
         findings.extend(found)
 
-    engine.run(iter([Task(lines=part)]), receive)
+    engine.run(iter([Task(lines=tuple(part))]), receive)
     return counts, findings
-
-
-class OnCuda:
-    """A backend whose operands are copied to the CUDA device first, for the court."""
-
-    def __init__(self, inner: Any, where: str = "cuda") -> None:
-        self.inner, self.where, self.name = inner, where, inner.name
-
-    def _there(self, call: Call) -> Call:
-        return replace(call, specs=tuple(replace(one, device=self.where) for one in call.specs))
-
-    def supports(self, call: Call) -> str | None:
-        return self.inner.supports(self._there(call))
-
-    def numerics(self, call: Call) -> Any:
-        return self.inner.numerics(self._there(call))
-
-    def fingerprint(self) -> dict[str, str]:
-        return self.inner.fingerprint()
-
-    def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
-        """Return the results as NumPy arrays; a lost device ends this process."""
-        template = next(one for one in operands if one is not None)
-        try:
-            given = [None if one is None else self._copy(to_torch(one)) for one in operands]
-            results = self.inner.run(self._there(call), *given)
-            results = tuple(None if one is None else one.cpu() for one in results)
-        except RuntimeError:
-            from .cuda import is_lost
-
-            if self.where == "cuda" and is_lost():
-                os._exit(70)  # every later call would fail too
-            raise
-        return tuple(None if one is None else like(one, template) for one in results)
-
-    def _copy(self, tensor: Any) -> Any:
-        """Return a copy on the device with the same strides, NaN in the gaps and around."""
-        import torch
-
-        span = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()) if n)
-        poison = float("nan") if tensor.is_floating_point() else 0
-        guard = 64  # elements, so that alignment stays
-        buffer = torch.full((span + 2 * guard,), poison, dtype=tensor.dtype, device=self.where)
-        view = buffer.as_strided(tensor.shape, tensor.stride(), guard)
-        once = tuple(slice(None) if step else slice(0, 1) for step in tensor.stride())
-        view[once].copy_(tensor[once])  # elements of an expanded axis are one
-        return view
-
-
-class _Registered:
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def __getattr__(self, name: str) -> OnCuda:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        backend = dispatch.load(name)
-        return OnCuda(getattr(backend, "raw", backend), self._where)
-
-
-# "convref_bench.gpu.properties:on_cuda.NAME" names a backend
-on_cuda, on_cpu = _Registered("cuda"), _Registered("cpu")

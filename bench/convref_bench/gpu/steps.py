@@ -196,7 +196,9 @@ def time_points(
 
 def watched(step: StepRun) -> Place:
     """Return the device with a watch: an arm that hangs or loses it is recorded and left out."""
-    from .cuda import Cuda, CudaPlace, is_lost
+    from convref.conformance.workers.device import is_lost
+
+    from .cuda import Cuda, CudaPlace
 
     device = Cuda()
     watch = Watch(step.refuse, partial(is_lost, device.settle), LOST)

@@ -20,6 +20,7 @@ from ...backends import PLAIN, Arm
 from ...case import parse
 from ...errors import ConvrefError, invalid, missing_extra, shorten
 from ..examine import PASSED_OVER, WITH_THREADS, Finding
+from .device import MEMORY
 from .worker import BATCH, Report, Task, WriteAhead, count_key, main
 
 try:
@@ -41,7 +42,7 @@ class Limits:
     """The limits of one example: seconds of wall time, and bytes of resident memory."""
 
     seconds: float = 30.0
-    memory: int = 4 << 30
+    memory: int = MEMORY["cpu"]
 
 
 @dataclass

@@ -26,6 +26,7 @@ from ..laws import examine_laws
 from ..operands import operands
 from ..reject import examine_rejection
 from ..surroundings import surrounded
+from .device import OnDevice
 
 RECORD = 4096  # bytes of the write-ahead file; longer than any line
 REPORT_SECONDS = 0.2
@@ -139,6 +140,8 @@ def raw(backend: Backend) -> Backend:
 
 def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> None:
     cases = task.cases()
+    if any(case.call.specs[0].device != "cpu" for case in cases):
+        backend = OnDevice(backend)
     if task.axes is not None and not task.laws:
         cases = [surrounded(case, i, backend) for i, case in enumerate(cases)]
     report, sent = Report(task.start, task.start), time.monotonic()

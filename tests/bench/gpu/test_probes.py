@@ -1,13 +1,9 @@
 """Probes of the compiler and the card, and the property list: rehearsed without a card."""
 
-import sys
-
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from convref import dispatch  # noqa: E402
 from convref.case import parse  # noqa: E402
 from convref_bench.gpu import accumulate, properties, steps  # noqa: E402
 
@@ -81,50 +77,6 @@ LINES = (
     "conv.dgrad:n1c2k2_i4x4_f3x3:seed=2",
     "conv.wgrad:n1c2k2_i4x4_f3x3:seed=3",
 )
-
-
-def test_operands_keep_their_strides_on_the_device_with_nan_around():
-    seen = []
-    inner = dispatch.load("torch")
-
-    class Looks:
-        name, supports, numerics = "looks", inner.supports, inner.numerics
-
-        def run(self, call, *operands):
-            seen.extend(one for one in operands if one is not None)
-            return inner.run(call, *operands)
-
-    from convref.conformance.examine import examine
-
-    case = parse("conv.fprop:n2c3k4_i5x5_f3x3:bias=0:mem=x.nhwc.step2w:seed=3")
-    assert examine(case, properties.OnCuda(Looks(), "cpu")).verdict == "pass"
-    x = seen[0]
-    assert x.stride() == (5 * 2 * 5 * 3, 1, 2 * 5 * 3, 2 * 3)
-    around = x.as_strided((x.storage_offset() + 4,), (1,), 0)
-    assert around[: x.storage_offset()].isnan().all()
-    assert around[x.storage_offset() + 3].isnan()
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_a_lost_device_ends_the_process(monkeypatch, lost):
-    class Fails:
-        name = "fails"
-
-        def run(self, call, *operands):
-            raise RuntimeError("cuLaunchKernelEx: an illegal memory access was encountered")
-
-    monkeypatch.setattr(properties.os, "_exit", sys.exit)
-    monkeypatch.setattr("convref_bench.gpu.cuda.is_lost", lambda: lost)
-    monkeypatch.setattr(properties.OnCuda, "_copy", lambda self, tensor: tensor)
-    call = parse("conv.fprop:n1c1k1_i3_f2:bias=0").call
-    with pytest.raises(SystemExit if lost else RuntimeError):
-        properties.OnCuda(Fails()).run(call, *np.ones((2, 1, 1, 3), "f"))
-
-
-def test_a_backend_is_found_by_name_through_the_device():
-    found = dispatch.load("convref_bench.gpu.properties:on_cuda.torch")
-    assert isinstance(found, properties.OnCuda)
-    assert found.inner.rules is False  # the court calls the library as it is
 
 
 def test_the_loop_of_the_probe_compiles_for_hopper():
