@@ -48,7 +48,7 @@ NAMES = sorted(spec.name for spec in gluon.KERNELS)
 SHARED = 227 * 1024  # bytes of a block
 MARK = 56  # instructions of a step in every kernel
 # Where it is missed: uniform registers are copied to where a product reads its descriptors.
-OVER = {("gluon_fprop", "256x128"): 2, ("gluon_wgrad", "256x128"): 2, ("wgrad 1x1", "128x128"): 1}
+OVER = {("gluon_fprop", "256x128"): 3, ("gluon_wgrad", "256x128"): 2, ("wgrad 1x1", "128x128"): 1}
 
 # A side is read into registers once for several taps, while the other group multiplies.
 WEAKER = {"gluon_halo_wgrad": ("RS", 0)}

@@ -22,9 +22,12 @@ import triton
 from test_gluon_halo import task
 from test_gluon_numbers import FEW, check_case, run
 
-from convref_triton.common.geometry import geometry
+from convref_triton.common.geometry import geometry, operands
+from convref_triton.compile import aot
+from convref_triton.compile.specialize import specialize
 from convref_triton.hopper import gluon, gluon_halo_wgrad, gluon_wgrad
 from convref_triton.plan import archs, cost
+from convref_triton.plan.choose import offered, plan
 
 pytestmark = pytest.mark.skipif(
     not gluon.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
@@ -53,6 +56,18 @@ def test_every_tile_wraps_around_its_ring_with_two_splits(monkeypatch, pick):
     monkeypatch.setattr(cost, "cut", lambda task, whole: (2, whole))
     case = parse("conv.wgrad:n100c72k72_i8_f2_p1,0:dt=bf16:mem=nhwc:fill=int")
     check_case(case, pick, seed=pick, late=bool(pick), kernels=ONE)
+
+
+@pytest.mark.parametrize("size", [8, 14, 56])
+def test_partial_sums_fit_shared_memory_beside_the_ring(size):
+    """Those of a filter in several parts are stored as float32."""
+    line = f"conv.wgrad:n32c256k256_i{size}x{size}_f3x3_p1:dt=bf16:mem=nhwc:dev=cuda"
+    call, known = parse(line).call, operands(parse(line).call)
+    for choice in offered(call, known):
+        if choice.kernel in ("gluon_wgrad", "gluon_halo_wgrad"):
+            made = plan(call, known, choice).steps
+            sizes = [aot.compile(specialize(s), "sm_90").metadata["shared"] for s in made]
+            assert max(sizes) <= archs.shared("sm_90"), choice
 
 
 def test_64_bit_offsets(monkeypatch):

@@ -47,15 +47,17 @@ FILE = precompiled.load(im2col.NAME)
 KERNELS = [pytest.param(k, id="-".join(map(str, key))) for key, k in im2col.kernels().items()]
 pytestmark = pytest.mark.skipif(not KERNELS, reason="no file of kernels came along")
 SHARED = 227 * 1024  # bytes of a block
-# Instructions of a step. The last three run only if a warp has to wait for a block.
-MARKS = {(128, 256): 46, (128, 128): 54}
+# Instructions of a step, and where filters are read as they are stored. The last three run only if
+# a warp has to wait for a block.
+MARKS = {(128, 256): (46, 47), (128, 128): (54, 57)}
 FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
 
 
 def test_the_file_is_small_and_compiled_from_the_present_source():
-    assert precompiled.path(im2col.NAME).stat().st_size < 60_000
+    assert precompiled.path(im2col.NAME).stat().st_size < 70_000
     assert FILE.triton
-    assert len(FILE.kernels) == len(im2col.DTYPES) * len(im2col.RANKS) * len(im2col.TILES)
+    count = len(im2col.DTYPES) * len(im2col.RANKS) * len(im2col.TILES)
+    assert len(FILE.kernels) == 2 * count  # filters as they are stored, and copied
     assert set(FILE.sources) == set(im2col.SOURCES)
     changed = [m for m, digest in FILE.sources.items() if digest != precompiled.source_digest(m)]
     assert not changed, "run `python -m convref_triton.hopper.precompile`"
@@ -79,8 +81,8 @@ def test_this_triton_compiles_the_same_ptx(monkeypatch):
     precompile = importlib.import_module("convref_triton.hopper.precompile")
     for name, value in precompile.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
-    for (dtype, rank, tile), kernel in im2col.kernels().items():
-        assert precompile.compile_kernel(dtype, rank, tile).ptx == kernel.ptx
+    for (dtype, rank, tile, transposed), kernel in im2col.kernels().items():
+        assert precompile.compile_kernel(dtype, rank, tile, transposed).ptx == kernel.ptx
 
 
 def compiled(kernel):
@@ -104,8 +106,9 @@ def test_every_kernel_uses_wgmma_without_spills(kernel):
     products = [i.position for i in code if sass.read_mma(i)]
     steps = {min((b for b in loops if at in b), key=len) for at in products}
     bm, bn, *_ = kernel.constants["tile"]
+    mark = MARKS[bm, bn][kernel.constants["TRANSPOSED"]]
     assert len(steps) == 2  # one of each warp group
-    assert max(map(len, steps)) <= MARKS[bm, bn]
+    assert max(map(len, steps)) <= mark
 
 
 def test_precompiled_kernels_pickle():

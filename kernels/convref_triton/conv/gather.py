@@ -213,7 +213,9 @@ TILES = TileTable(
         "f16 bf16": tiles(
             "128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x64 w4 s4, "
             "128x256x64 w8 s3, 256x128x64 w8 s3, 128x32x64 w4 s4, 64x32x32 w4 s4, "
-            "64x64x32 w4 s4, 32x32x32 w4 s3"
+            # Sums of few steps: with few stages more tiles are resident.
+            "64x64x32 w4 s4, 32x32x32 w4 s3, 128x128x64 w8 s2, 128x64x64 w4 s2, "
+            "256x32x32 w8 s2, 128x32x32 w4 s2"
         ),
         "ieee": IEEE,
         "tf32": TF32,
@@ -229,6 +231,7 @@ TILES = TileTable(
     changes=(  # mma.sync takes both operands from registers, and wgmma neither
         Change("sm_8", "f16 bf16", Tile(256, 128, 64, 8, 3)),
         Change("sm_8", "f16 bf16", Tile(128, 256, 64, 8, 3), below=16),
+        Change("sm_8", "f16 bf16", Tile(128, 64, 64, 4, 2)),
         Change("sm_8", "f16 bf16", Tile(64, 32, 32, 4, 4), 8, Tile(64, 32, 32, 8, 4)),
         Change("sm_8", "tf32", Tile(128, 128, 32, 8, 4), below=8),
         Change("sm_8", "tf32 tf32x3", Tile(64, 32, 32, 4, 3), instead=Tile(64, 32, 32, 8, 3)),

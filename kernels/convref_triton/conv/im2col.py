@@ -42,11 +42,11 @@ RUNTIME = [*PIXELS.split(), *TAPS, "w_first", "w_row", "w_column", "w_d", "w_h",
 
 
 @cache
-def kernels() -> dict[tuple[str, int, Tile], Precompiled]:
+def kernels() -> dict[tuple[str, int, Tile, bool], Precompiled]:
     found = {}
     for kernel in precompiled.load(NAME).kernels:
         c = kernel.constants
-        found[c["dtype"], c["RANK"], Tile(*c["tile"])] = kernel
+        found[c["dtype"], c["RANK"], Tile(*c["tile"]), c["TRANSPOSED"]] = kernel
     return found
 
 
@@ -99,7 +99,7 @@ def _walk(task: Task, axis: int) -> tuple[int, int, int]:
 
 
 def im2col_tiles(task: Task) -> tuple[Tile, ...]:
-    return tuple(tile for tile in TILES if (task.dtype, _rank(task), tile) in kernels())
+    return tuple(tile for tile in TILES if (task.dtype, _rank(task), tile, False) in kernels())
 
 
 def _count(task: Task, tile: Tile) -> int:
@@ -115,9 +115,9 @@ def im2col_work(task: Task, tile: Tile) -> Work:
 
 def add_im2col(task: Task, tile: Tile) -> None:
     """Add the launch that computes a task, after copies into the order that tensor maps need."""
-    ((x, w),), y = tma.laid(task), task.result()
-    stored = task.stored(y)
-    kernel = kernels()[task.dtype, _rank(task), tile]
+    ((x, w),), y = tma.laid(task, stored=True), task.result()
+    stored, transposed = task.stored(y), tma.is_transposed(task, w)
+    kernel = kernels()[task.dtype, _rank(task), tile, transposed]
     bias = task.epilogue(stored).bias
     if bias is not None and not bias.aligned:
         bias = task.builder.copied(bias, (0,))
@@ -127,7 +127,7 @@ def add_im2col(task: Task, tile: Tile) -> None:
         "w": Descriptor(slot(w), *w_map),
         "y": slot(stored),
         **({} if bias is None else {"bias": slot(bias)}),
-        **dict(zip(RUNTIME, _numbers(task, tap, bias is not None))),
+        **dict(zip(RUNTIME, _numbers(task, tap, tma.group_of(task, transposed), bias is not None))),
     }
     constants = {"bias": None} if bias is None else {}
     grid = min(_count(task, tile), task.programs), 1, 1
@@ -148,7 +148,7 @@ def _pixels(task: Task, x: Any, tile: Tile) -> Descriptor:
     return Descriptor(slot(x), sizes, strides, (tile.bm, tile.bk), every, corners)
 
 
-def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
+def _numbers(task: Task, tap: int, group: tuple[int, int], biased: bool) -> tuple[int, ...]:
     geometry, (c, k), scatter = task.geometry, task.channels, task.kind == "scatter"
     o, p, q = written = geometry.big if scatter else geometry.small
     los = (-_walk(task, axis)[0] for axis in range(3))
@@ -158,12 +158,11 @@ def _numbers(task: Task, tap: int, biased: bool) -> tuple[int, ...]:
     if geometry.flip != scatter:  # the adjoint of a filter is that filter flipped
         first = sum(map(mul, (n - 1 for n in taps), steps))
         steps = [-step for step in steps]
-    w_row, w_column = (0, c) if scatter else (k, 0)
     return (
         geometry.n * prod(written), o, p, q, c, k // VECTOR, geometry.groups, int(biased),
         *divisors(written),
         *geometry.stride, *los, *taps, *geometry.dilation,
-        first, w_row, w_column, *steps,
+        first, *group, *steps,
     )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def in_image(i, n, o, p, q, N, O, P, Q, y_n, y_d, y_h, y_w, BOX: tl.constexpr):
 @triton.jit
 def add_products(
     acc, x, w, n, d, h, v, channel, row, column, tap, C,
-    RANK: tl.constexpr, TAPS: tl.constexpr, MOVE: tl.constexpr,
+    RANK: tl.constexpr, TAPS: tl.constexpr, MOVE: tl.constexpr, TRANSPOSED: tl.constexpr,
     BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Return acc + w x over all taps and channels: the box starts at (n, d, h, v)."""
@@ -85,18 +85,16 @@ def add_products(
     R: tl.constexpr = TAPS[1]
     S: tl.constexpr = TAPS[2]
     t, r, s, c = 0, 0, 0, 0
-    jump = tap - tl.cdiv(C, BK) * BK
     for _ in range(T * R * S * tl.cdiv(C, BK)):
-        a = w.load([row, column])  # (BM, BK)
+        a = w.load([row + c, column]).T if TRANSPOSED else w.load([row, column + c])  # (BM, BK)
         b = box_of(
             x, n, d + t * MOVE[0], h + r * MOVE[1], v + s * MOVE[2], channel + c, RANK, BN, BK
         )
         acc = tl.dot(a, b, acc)
         c += BK
-        column += BK
         if c >= C:
             c = 0
-            column += jump
+            column += tap
             s += 1
             if s == S:
                 s = 0
@@ -114,7 +112,8 @@ def tma(
     boxes, boxes_o, boxes_p, boxes_q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
     y_n, y_g, y_d, y_h, y_w, y_c,
     RANK: tl.constexpr, TAPS: tl.constexpr, MOVE: tl.constexpr, PAIRS: tl.constexpr,
-    BOX: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr,
+    TRANSPOSED: tl.constexpr, BOX: tl.constexpr,
+    WIDE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ):  # fmt: skip
@@ -130,16 +129,22 @@ def tma(
         RANK, BOX,
     )  # fmt: skip
     d, h, v = o - lo_d, p - lo_h, q - lo_w
-    row, column = group * w_row + tile * BM, w_first + group * w_column
+    row, column = group * w_row, w_first + group * w_column
+    if TRANSPOSED:
+        column += tile * BM
+    else:
+        row += tile * BM
 
     acc = tl.zeros((BM, BN), tl.float32)
     acc = add_products(
-        acc, x, w, n, d, h, v, group * C, row, column, w_tap, C, RANK, TAPS, MOVE, BN, BK
-    )
+        acc, x, w, n, d, h, v, group * C, row, column, w_tap, C,
+        RANK, TAPS, MOVE, TRANSPOSED, BN, BK,
+    )  # fmt: skip
     if PAIRS == 2:
         acc = add_products(
-            acc, x_2, w_2, n, d, h, v, group * C, row, column, w_tap, C, RANK, TAPS, MOVE, BN, BK
-        )
+            acc, x_2, w_2, n, d, h, v, group * C, row, column, w_tap, C,
+            RANK, TAPS, MOVE, TRANSPOSED, BN, BK,
+        )  # fmt: skip
 
     i = tl.arange(0, BN)  # (BN,)
     pixels, real = in_image(i, n, o, p, q, N, O, P, Q, y_n, y_d, y_h, y_w, BOX)
@@ -243,20 +248,28 @@ def add_boxes(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:
 
     `launch` has the parameters of `tma_launch`.
     """
-    pairs = laid(task)
+    pairs = laid(task, stored=True)
     task.compute(lambda y, epilogue: launch(task, pairs, y, tile, epilogue))
 
 
-def laid(task: Task) -> Pairs:
-    """Return the pairs of a task as tensor maps need them, copied where necessary."""
+def laid(task: Task, stored: bool = False) -> Pairs:
+    """Return the pairs of a task as tensor maps need them, copied where necessary.
+
+    `stored`: whether the kernel takes the filters of an adjoint in the order in which those of
+    channels-last convolutions are stored.
+    """
     scatter, c, last = task.kind == "scatter", task.channels[0], channels_last(task.geometry.rank)
     xs, copied = [x for x, _ in task.pairs], task.builder.copied
     if not all(map(is_mapped, xs)) or len({x.steps for x in xs}) > 1:
         xs = [copied(x, last) for x in xs]
+    filters = [w for _, w in task.pairs]
+    whole = filters[0].shape[1] % VECTOR == 0  # taps begin at multiples of 16 bytes
+    if stored and scatter and whole and all(is_packed(w, last, w.shape[1]) for w in filters):
+        return tuple(zip(xs, filters))
     axis, order = (0, (1, *last[1:-1], 0)) if scatter else (1, last)
     whole = -(-c // BK) * BK  # several groups have whole blocks anyway
     size = whole * task.geometry.groups if scatter else whole
-    ws = [w if is_packed(w, order, size) else copied(w, order, {axis: size}) for _, w in task.pairs]
+    ws = [w if is_packed(w, order, size) else copied(w, order, {axis: size}) for w in filters]
     return tuple(zip(xs, ws))
 
 
@@ -311,13 +324,14 @@ def given(
     sizes, stride = (images, *written), (1, 1, 1) if scatter else geometry.stride
     box = best_box(pixels, sizes, rank, stride)
     x_map = mapped((images, *read), (x_n, *x_pixel), x.shape[1], (*box, depth), rank, stride)
+    transposed = is_transposed(task, w)
     tap, w_map = filters_of(w, scatter, (channels, depth))
     arguments, constants = tensors_of(pairs, x_map, w_map, y, epilogue)
     taps = prod(w.shape[2:])
     vec = vector(y.dtype, y_n, y_c * k, *y_pixel), vector(y.dtype, k)
     los = (-lo for lo in geometry.lo) if scatter else geometry.lo
     w_place = ((taps - 1) * tap, -tap) if geometry.flip else (0, tap)
-    w_group = (0, c) if scatter else (k, 0)
+    w_group = group_of(task, transposed)
     boxes = in_boxes(sizes, box)
     y_steps = (step // vec[0] for step in (y_n, y_c * k, *y_pixel))
     numbers = (*sizes, c, k // vec[1], *los, *w_place, *w_group, prod(boxes), *boxes[1:])
@@ -330,6 +344,7 @@ def given(
         "WIDE": y.image_span + box[0] * abs(y_n) >= LIMIT,
         "UNIT": y_c == 1,
         "VEC": vec,
+        "TRANSPOSED": transposed,
     }
     return arguments | dict(zip(RUNTIME, numbers)), constants
 
@@ -337,11 +352,29 @@ def given(
 Map = tuple[tuple[int, ...], ...]
 
 
+def is_transposed(task: Task, w: Tensor) -> bool:
+    """Return whether w, packed, is the filters of an adjoint as they are stored."""
+    return task.scatters and w.strides[1] == 1
+
+
 def filters_of(w: Tensor, scatter: bool, block: tuple[int, int]) -> tuple[int, Map]:
-    """Return the distance of two taps of a packed w in channels, and the map of its matrix."""
-    tap, filters = w.shape[:2] if scatter else w.shape[1::-1]
+    """Return the distance of two taps of a packed w in channels, and the map of its matrix.
+
+    The last axis of the matrix is the one whose channels are contiguous; `block` has the channels
+    of the result and of the sum.
+    """
+    copied = scatter and w.strides[1] != 1
+    tap, rows = w.shape[:2] if copied else w.shape[1::-1]
     columns = prod(w.shape[2:]) * tap
-    return tap, ((filters, columns), (columns, 1), block)
+    return tap, ((rows, columns), (columns, 1), block if copied or not scatter else block[::-1])
+
+
+def group_of(task: Task, transposed: bool) -> tuple[int, int]:
+    """Return the rows and columns of the matrix of filters from one group to the next."""
+    c, k = task.channels
+    if transposed:
+        return c, 0
+    return (0, c) if task.scatters else (k, 0)
 
 
 def tensors_of(
@@ -388,5 +421,5 @@ SPEC = KernelSpec(
     kernels=(tma,),
     work=lambda task, tile: box_work(task, tile, tile.bn, tile.bm, reached=0.75),
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(products=1, loop=((100,),)),
+    expects=Expectation(products=1, loop=((106,),)),
 )

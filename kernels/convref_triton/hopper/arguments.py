@@ -19,6 +19,7 @@ Output = namedtuple("Output", "y bias scale shift residual")
 # Of the result: in vectors, g that of a group of channels; c in elements.
 Strides = namedtuple("Strides", "n g d h w c")
 # The matrix of filters: its first column, the first row and column of a group, columns of a tap.
+# It has a row for each channel of the result; `Config.transposed`: for each channel of the sum.
 Filter = namedtuple("Filter", "first group_row group_column tap")
 # The result of a wgrad: its first element and its strides, z that of a split.
 FilterStrides = namedtuple("FilterStrides", "first g k t r s c z")
@@ -52,6 +53,7 @@ class Config(NamedTuple):
     # Products that are summed, and what follows.
     pairs: int = 1
     activation: str = ""
+    transposed: bool = False  # whether w is the filters of an adjoint as they are stored
     # Parity classes of a strided adjoint, and distance between the taps of a class.
     classes: Three = (1, 1, 1)
     step: Three = (1, 1, 1)

@@ -33,7 +33,7 @@ from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable, tiles
 from . import ring
 from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
-from .ring import EPILOGUE_N, accumulate, split_columns
+from .ring import EPILOGUE_N, accumulate, filters_at, split_columns
 
 RUNTIME = [name for name in tma.RUNTIME if name != "w_tap"]
 RUNTIME += ["groups", "taps_d", "taps_h", "taps_w", "w_d", "w_h", "w_w"]
@@ -109,6 +109,15 @@ def load_box(x, n, d, h, v, c, full, block, RANK: gl.constexpr):
 
 
 @gluon.jit
+def load_filters(w, row, column, c, full, block, CONFIG: gl.constexpr):
+    """Copy the block of a tap's filters for channels of the sum from c on."""
+    if CONFIG.transposed:
+        maps.async_copy_global_to_shared(w, [row + c, column], full, block)
+    else:
+        maps.async_copy_global_to_shared(w, [row, column + c], full, block)
+
+
+@gluon.jit
 def load_tile(
     args, x, w, count, n, d, h, v, channel, row, column, taps, steps, CONFIG: gl.constexpr
 ):
@@ -125,7 +134,7 @@ def load_tile(
                         x, n, d + t * MOVE[0], h + r * MOVE[1], v + s * MOVE[2], channel + c,
                         full, args.xs.index(stage), CONFIG.rank,
                     )  # fmt: skip
-                    maps.async_copy_global_to_shared(w, [row, tap + c], full, args.ws.index(stage))
+                    load_filters(w, row, tap, c, full, args.ws.index(stage), CONFIG)
                     count += 1
     return count
 
@@ -142,8 +151,7 @@ def load(args, CONFIG: gl.constexpr):
         at = locate(tile, args.tiling, CONFIG)
         first, read = at.parity.first_tap, at.parity.read
         d, h, v = at.o * STRIDE[0] + read[0], at.p * STRIDE[1] + read[1], at.q * STRIDE[2] + read[2]
-        row = at.group * args.filter.group_row + at.column * CONFIG.bn
-        column = args.filter.first + at.group * args.filter.group_column
+        row, column = filters_at(args.filter, at.group, at.column, CONFIG)
         column += first[0] * tap.d + first[1] * tap.h + first[2] * tap.w
         for pair in gl.static_range(PAIRS):
             count = load_tile(
@@ -315,5 +323,5 @@ SPEC = KernelSpec(
     ),
     measured_only=True,
     lines=lines.FPROP | lines.DGRAD,
-    expects=Expectation(products=1, staged=False, registers=168, loop=((58,),)),
+    expects=Expectation(products=1, staged=False, registers=168, loop=((59,),)),
 )

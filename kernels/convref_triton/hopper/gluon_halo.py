@@ -19,7 +19,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 
 from ..common.geometry import LIMIT, Tensor
 from ..common.index import divisor
@@ -36,9 +35,9 @@ from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable, tiles
 from . import ring
 from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
-from .gluon_fprop import MAX_STRIDE, epilogue_layout, load_box, store
+from .gluon_fprop import MAX_STRIDE, epilogue_layout, load_box, load_filters, store
 from .halo import Sharing, cut, cuts
-from .ring import EPILOGUE_N, split_columns
+from .ring import EPILOGUE_N, filters_at, split_columns
 
 PLACES = "N O P Q C K lo_n lo_d lo_h lo_w w_first w_row w_column w_n w_d w_h w_w"
 REST = "taps_d taps_h taps_w halo groups y_n y_g y_d y_h y_w y_c"
@@ -80,8 +79,7 @@ def load(args, CONFIG: gl.constexpr):
         group, box, column = ring.locate(tile, args.boxes, args.columns, CONFIG.band)
         n, o, p, q = corner(box, *args.grid, CONFIG.rank, BOX)
         at = n - lo[0], o * STRIDE[0] - lo[1], p * STRIDE[1] - lo[2], q * STRIDE[2] - lo[3]
-        row = group * matrix.group_row + column * CONFIG.bn
-        first = matrix.first + group * matrix.group_column
+        row, first = filters_at(matrix, group, column, CONFIG)
         for pair in gl.static_range(PAIRS):
             count = load_tile(
                 args, args.operands[2 * pair], args.operands[2 * pair + 1], count, at,
@@ -109,13 +107,13 @@ def load_tile(args, x, w, count, at, channel, row, column, CONFIG: gl.constexpr)
                             channel + c, full,
                             lines._reinterpret(x.dtype, x.block_type.shape, x.layout), CONFIG.rank,
                         )  # fmt: skip
-                    load_filters(args, w, count, row, tap, c, CONFIG)
+                    load_shared_taps(args, w, count, row, tap, c, CONFIG)
                     count += 1
     return count
 
 
 @gluon.jit
-def load_filters(args, w, count, row, tap, c, CONFIG: gl.constexpr):
+def load_shared_taps(args, w, count, row, tap, c, CONFIG: gl.constexpr):
     """Copy the block of filters of each tap that shares a block of x."""
     STAGES: gl.constexpr = CONFIG.stages
     for u in range(CONFIG.shared):
@@ -123,8 +121,8 @@ def load_filters(args, w, count, row, tap, c, CONFIG: gl.constexpr):
         mbarrier.wait(args.w_barriers.empty.index(stage), ring.empty_phase(count, STAGES))
         full = args.w_barriers.full.index(stage)
         mbarrier.expect(full, w.block_type.nbytes)
-        at = [row, tap + u * args.filter.tap[0] + c]
-        maps.async_copy_global_to_shared(w, at, full, args.ws.index(stage))
+        column = tap + u * args.filter.tap[0]
+        load_filters(w, row, column, c, full, args.ws.index(stage), CONFIG)
 
 
 @gluon.jit
@@ -164,7 +162,7 @@ def accumulate(args, turn, CONFIG: gl.constexpr, CONSUMER: gl.constexpr):
         for u in gl.static_range(SHARED):
             w_empty = w_barriers.empty.index(w_stage + u)
             mbarrier.wait(w_barriers.full.index(w_stage + u), ring.full_phase(block, STAGES))
-            b = ws.index(w_stage + u)
+            b = ring.as_matrix(ws.index(w_stage + u), BN, BK, CONFIG.transposed)
             a = xs.index(x_stage * CONFIG.halo + (u * CONFIG.apart + LINE))
             a = a._reinterpret(a.dtype, [BM if SWAPPED else ROWS, BK], a.layout)
             if SWAPPED:
@@ -330,13 +328,14 @@ def given(
         shared.ordered((geometry.n, *read)), shared.ordered((x.steps[0], *x.steps[2:])), x.shape[1],
         (shared.copied, *shared.box[1:], tile.bk), geometry.rank, stride,
     )  # fmt: skip
+    transposed = tma.is_transposed(task, w)
     tap, w_map = tma.filters_of(w, scatter, (tile.bn, tile.bk))
     arguments, constants = tma.tensors_of(pairs, x_map, w_map, y, epilogue)
     steps = y.steps[0], y.steps[1] * task.channels[1], *y.steps[2:]  # of (n, groups, d, h, w)
     vec = vector(y.dtype, *steps), vector(y.dtype, task.channels[1])
     edges = zip(shared.box, shared.ordered((steps[0], *steps[2:])))
     span = sum((edge - 1) * abs(step) for edge, step in edges) + task.channels[1] * abs(y.steps[1])
-    numbers = *_boxes_of(task, shared), *_taps_of(task, tap, shared)
+    numbers = *_boxes_of(task, shared), *_taps_of(task, tap, shared, transposed)
     image, group, *pixel = (step // vec[0] for step in steps)
     first, *rest = shared.ordered((image, *pixel))
     arguments |= dict(zip(RUNTIME, (*numbers, first, group, *rest, y.steps[1])))
@@ -352,6 +351,7 @@ def given(
         "WIDE": span >= LIMIT,
         "UNIT": y.steps[1] == 1,
         "VEC": vec,
+        "TRANSPOSED": transposed,
     }
     return arguments, constants
 
@@ -362,8 +362,8 @@ def _boxes_of(task: Task, shared: Sharing) -> tuple[int, ...]:
     return prod(boxes), *boxes[1:], *magic, *shared.ordered(task.written), *task.channels
 
 
-def _taps_of(task: Task, tap: int, shared: Sharing) -> tuple[int, ...]:
-    geometry, (c, k), scatter = task.geometry, task.channels, task.scatters
+def _taps_of(task: Task, tap: int, shared: Sharing, transposed: bool) -> tuple[int, ...]:
+    geometry, scatter = task.geometry, task.scatters
     axis, taps, (_, r, s) = shared.order[0], (1, *geometry.filter), geometry.filter
     los, steps, first = [0, *geometry.lo], [0, tap * r * s, tap * s, tap], 0
     if geometry.flip:
@@ -373,7 +373,7 @@ def _taps_of(task: Task, tap: int, shared: Sharing) -> tuple[int, ...]:
         los[axis] += (shared.taps - 1) * shared.apart
         first += (shared.taps - 1) * steps[axis]
         steps[axis] = -steps[axis]
-    w_group = (0, c) if scatter else (k, 0)
+    w_group = tma.group_of(task, transposed)
     return (
         *shared.ordered(los), first, *w_group, *shared.ordered(steps), *shared.ordered(taps)[1:],
         shared.halo, geometry.groups,

@@ -31,13 +31,14 @@ from ..plan.tile import Tile, TileTable
 from . import gluon_wgrad, ring
 from .arguments import Axes, BoxGrid, FilterStrides
 from .gluon_fprop import load_box
-from .halo import SCRATCH, Sharing, sharings
+from .halo import Sharing, sharings
 
 SIZES = "K C items tiles steps groups lo_d lo_h lo_w halo"
 BOXES = "boxes_o boxes_p boxes_q o_magic o_shift p_magic p_shift q_magic q_shift"
 RUNTIME = f"{SIZES} {BOXES} w_0 w_g w_k w_t w_r w_s w_u w_c w_z".split()
 ROWS = gl.constexpr(64)  # channels of a that a warp group multiplies
 COLUMNS = gl.constexpr(64)  # channels of b of one copy
+SCRATCH = 34 * 1024  # bytes, at most, for float32 accumulators of both groups and barriers
 MAX_SHARED = 5  # taps: a thread has registers for at most 5 accumulators
 
 

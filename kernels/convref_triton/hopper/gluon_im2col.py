@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 from ..common.index import pixel
 from . import ring
 from .arguments import Axes, Barriers, Filter
-from .ring import EPILOGUE_N, accumulate, split_columns
+from .ring import EPILOGUE_N, accumulate, filters_at, split_columns
 
 VECTOR = gl.constexpr(8)  # channels, the unit of the result's K
 
@@ -70,8 +70,7 @@ def load(args, CONFIG: gl.constexpr):
         group, row, column = ring.locate(tile, args.rows, args.columns, CONFIG.band)
         n, o, p, q = pixel(row * CONFIG.bm, *args.pixels, CONFIG.rank)
         d, h, v = o * stride.d - lo.d, p * stride.h - lo.h, q * stride.w - lo.w
-        w_row = group * matrix.group_row + column * CONFIG.bn
-        first = matrix.first + group * matrix.group_column
+        w_row, first = filters_at(matrix, group, column, CONFIG)
         for t in range(args.taps.d):
             for r in range(args.taps.h):
                 for s in range(args.taps.w):
@@ -82,7 +81,10 @@ def load(args, CONFIG: gl.constexpr):
                             x, n, d, h, v, group * args.C + c, t * dilation.d, r * dilation.h,
                             s * dilation.w, full, args.xs.index(stage), CONFIG.rank,
                         )  # fmt: skip
-                        maps.async_load(w, [w_row, tap + c], full, args.ws.index(stage))
+                        if CONFIG.transposed:
+                            maps.async_load(w, [w_row + c, tap], full, args.ws.index(stage))
+                        else:
+                            maps.async_load(w, [w_row, tap + c], full, args.ws.index(stage))
                         count += 1
 
 

@@ -23,13 +23,17 @@ METADATA = ["num_warps", "num_ctas", "shared", "tensordesc_meta"]
 METADATA += [f"{kind}_scratch_{n}" for kind in ("global", "profile") for n in ("size", "align")]
 
 
-def compile_kernel(dtype: str, rank: int, tile: Tile) -> Precompiled:
-    """Return the kernel of a dtype and a tile for tensor maps with `rank` spatial axes."""
+def compile_kernel(dtype: str, rank: int, tile: Tile, transposed: bool) -> Precompiled:
+    """Return the kernel of a dtype and a tile for tensor maps with `rank` spatial axes.
+
+    `transposed` is as in `Config`.
+    """
     kernel, element = gluon_im2col.gluon_im2col, TRITON_TYPES[dtype]
-    constants = ring.configured({}, tile, rank=rank)
+    constants = ring.configured({}, tile, rank=rank, transposed=transposed)
     signature = {p.name: "constexpr" if p.is_constexpr else "i32" for p in kernel.params}
     signature |= {"y": f"*{element}", "bias": f"*{element}"}
-    for name, block in (("x", (tile.bm, tile.bk)), ("w", (tile.bn, tile.bk))):
+    filters = (tile.bk, tile.bn) if transposed else (tile.bn, tile.bk)
+    for name, block in (("x", (tile.bm, tile.bk)), ("w", filters)):
         layout = gl.NVMMASharedLayout.get_default_for([*block], gl.dtype(element))
         mode, more = ("_im2col", f",input_rank={rank + 2}") if name == "x" else ("", "")
         sizes = ",".join(map(str, block))
@@ -45,7 +49,7 @@ def compile_kernel(dtype: str, rank: int, tile: Tile) -> Precompiled:
     metadata = compiled.metadata._asdict()
     return Precompiled(
         compiled.name,
-        {"dtype": dtype, "RANK": rank, "tile": list(tile)},
+        {"dtype": dtype, "RANK": rank, "tile": list(tile), "TRANSPOSED": transposed},
         {name: kind for name, kind in signature.items() if kind != "constexpr"},
         {name: metadata[name] for name in METADATA},
         precompiled.strip(compiled.asm["ptx"]),
@@ -55,10 +59,11 @@ def compile_kernel(dtype: str, rank: int, tile: Tile) -> Precompiled:
 def main() -> int:
     os.environ |= ENVIRONMENT
     kernels = tuple(
-        compile_kernel(dtype, rank, tile)
+        compile_kernel(dtype, rank, tile, transposed)
         for dtype in im2col.DTYPES
         for rank in im2col.RANKS
         for tile in im2col.TILES
+        for transposed in (False, True)
     )
     sources = {module: precompiled.source_digest(module) for module in im2col.SOURCES}
     print(precompiled.save(im2col.NAME, precompiled.File(kernels, triton.__version__, sources)))

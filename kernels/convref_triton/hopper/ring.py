@@ -159,6 +159,17 @@ def locate(tile, rows, columns, BAND: gl.constexpr):
 
 
 @gluon.jit
+def filters_at(matrix, group, column, CONFIG: gl.constexpr):
+    """Return the first row and column of the filters of a tile's first tap."""
+    row, first = group * matrix.group_row, matrix.first + group * matrix.group_column
+    if CONFIG.transposed:
+        first += column * CONFIG.bn
+    else:
+        row += column * CONFIG.bn
+    return row, first
+
+
+@gluon.jit
 def as_matrix(block, ROWS: gl.constexpr, DEPTH: gl.constexpr, MN_MAJOR: gl.constexpr):
     """Return a block as (ROWS, DEPTH); MN_MAJOR blocks are stored with rows contiguous."""
     if MN_MAJOR:
@@ -182,6 +193,7 @@ def accumulate(
     BN: gl.constexpr = CONFIG.bn
     ROWS: gl.constexpr = CONFIG.bm // CONFIG.readers
     FIRST: gl.constexpr = CONSUMER % CONFIG.readers * ROWS
+    RIGHT_MN_MAJOR: gl.constexpr = MN_MAJOR or CONFIG.transposed
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
     if CONFIG.readers == 1:
         mbarrier.wait(barriers.order.index(CONSUMER), order_phase(turn, CONSUMER))
@@ -192,7 +204,7 @@ def accumulate(
         stage = stage_of(block, STAGES)
         empty = barriers.empty.index(stage)  # beside `full`, with which it shares its address
         mbarrier.wait(barriers.full.index(stage), full_phase(block, STAGES))
-        b = as_matrix(right.index(stage), BN, CONFIG.bk, MN_MAJOR).permute((1, 0))
+        b = as_matrix(right.index(stage), BN, CONFIG.bk, RIGHT_MN_MAJOR).permute((1, 0))
         a = as_matrix(left.index(stage), CONFIG.bm, CONFIG.bk, MN_MAJOR).slice(FIRST, ROWS)
         acc = warpgroup_mma(a, b, acc, is_async=True)
         acc = warpgroup_mma_wait(1, deps=[acc])
