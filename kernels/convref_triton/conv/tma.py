@@ -263,8 +263,8 @@ def laid(task: Task, stored: bool = False) -> Pairs:
     if not all(map(is_mapped, xs)) or len({x.steps for x in xs}) > 1:
         xs = [copied(x, last) for x in xs]
     filters = [w for _, w in task.pairs]
-    whole = filters[0].shape[1] % VECTOR == 0  # taps begin at multiples of 16 bytes
-    if stored and scatter and whole and all(is_packed(w, last, w.shape[1]) for w in filters):
+    aligned = filters[0].shape[1] % VECTOR == 0  # each tap begins at a multiple of 16 bytes
+    if stored and scatter and aligned and all(is_packed(w, last, w.shape[1]) for w in filters):
         return tuple(zip(xs, filters))
     axis, order = (0, (1, *last[1:-1], 0)) if scatter else (1, last)
     whole = -(-c // BK) * BK  # several groups have whole blocks anyway
