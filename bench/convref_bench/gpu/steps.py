@@ -289,7 +289,7 @@ def _test(step: StepRun, name: str, path: Path) -> tuple[dict[str, Any], str]:
     command = [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider"]
     command += ["--durations=3", str(path)]
     if path.is_dir() and find_spec("xdist"):  # whose workers are replaced when they lose the device
-        command += ["-n", str(TEST_FILES)]
+        command += ["-n", str(TEST_FILES), "-p", "no:benchmark"]  # which warns about xdist
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         left_s = max(1.0, step.end - time.monotonic())
