@@ -31,6 +31,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--arch", default="sm_90", help="sm_80, sm_90 (default) or sm_100")
     parser.add_argument("--seed", type=int, default=0, help="of the order of warps and programs")
     parser.add_argument("--late", action="store_true", help="do asynchronous work late")
+    text = "parameters whose tensors kernels may write to, as a,b; by default all"
+    parser.add_argument(
+        "--writable", metavar="NAMES", type=lambda names: names.split(","), help=text
+    )
     parser.add_argument("--html", metavar="FILE", help="also write the findings as a page")
     given = parser.parse_args(argv)
     if given.program.endswith(".json"):
@@ -41,7 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         raise invalid("sanitize", f"needs torch and triton installed ({error})") from error
 
     findings: list[Finding] = []
-    with device(given.arch, seed=given.seed, late=given.late, findings=findings) as made:
+    options = {"seed": given.seed, "late": given.late, "writable": given.writable}
+    with device(given.arch, findings=findings, **options) as made:
         _run(given.program)
     return _report(by_cause(findings), len(made.launched), given)
 

@@ -124,6 +124,41 @@ def test_storage_behind_views_may_be_accessed():
         pass
 
 
+@triton.jit
+def rows(x, out, stride, width, BLOCK: tl.constexpr):
+    n, i = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out + n * BLOCK + i, tl.load(x + n * stride + i, i < width), i < width)
+
+
+def test_what_lies_between_the_rows_of_a_view_is_not_of_the_tensor():
+    x, out = numbers(4, 24), torch.zeros(4, 16)
+    for view, width, where in ((x[:, :8], 9, 32), (x[:, 8:12], 6, 16), (x[:3, ::2], 2, 4)):
+        with device("sm_90"), pytest.raises(Fault) as fault:
+            rows[(3,)](view, out, 24, width, BLOCK=16)
+        named = r"between the elements of a tensor: byte (\d+) of x float32\("
+        found = re.search(named, str(fault.value))
+        assert found, str(fault.value)
+        assert int(found[1]) % 96 == where
+        with device("sm_90", bounds="storage"):
+            rows[(3,)](view, out, 24, width, BLOCK=16)
+    with device("sm_90"):
+        rows[(4,)](x[:, :8], out, 24, 8, BLOCK=16)
+        rows[(1,)](x[:, :8], x[:, 8:], 24, 8, BLOCK=16)  # together they are all of x
+    assert torch.equal(out[:, :8], x[:, :8])
+    assert torch.equal(x[0, 8:16], x[0, :8])
+
+
+def test_a_kernel_writes_only_to_what_the_caller_says():
+    x, y, out = numbers(200), numbers(200), torch.zeros(200)
+    with device("sm_90", writable=["x"]), pytest.raises(Fault) as found:
+        add[(4,)](x, y, out, 200, 0, BLOCK)
+    assert re.search(r"writes to an operand: byte \d+ of out float32\(200\) \(", str(found.value))
+    assert not out.any()
+    with device("sm_90", writable=["out"]):
+        add[(4,)](x, y, out, 200, 0, BLOCK)
+    assert torch.equal(out, x + y)
+
+
 def test_benchmarks_time_nothing():
     with device("sm_90"):
         assert triton.testing.do_bench(lambda: 1 / 0, quantiles=[0.5, 0.2]) == [0.0, 0.0]

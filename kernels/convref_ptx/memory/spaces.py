@@ -29,6 +29,7 @@ class Allocation:
     skew: int = 0  # bytes by which the address of its first element misses a multiple of 4096
     name: str = ""  # for messages
     undefined: Array | None = None  # of each byte 0xFF if it is, changed by a launch; None for none
+    gaps: Array | None = None  # of each byte whether it is of no element; None for none
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class GlobalMemory(CheckedMemory):
         # The last end is that of addresses before the first allocation.
         self.ends = np.append(self.starts + sizes, np.iinfo(np.int64).min)
         self.writable = np.array([*(allocation.writable for allocation in allocations), False])
+        self.gaps = self._gaps()
         self.changed, self.was_read = changed, np.zeros_like(changed)
         cells = len(self.bytes) // grain
         self.writer, self.reader = np.full((2, cells), NONE, np.int32)  # blocks
@@ -183,12 +185,29 @@ class GlobalMemory(CheckedMemory):
         wrong = place + size > self.ends[allocation]
         if wrong.any():
             refuse(wrong, text, self._outside(int(place[wrong][0]), size))
+        if self.gaps is not None:
+            wrong = self.gaps.reshape(-1, size)[place // size].any(1)
+            if wrong.any():
+                where = self.described(int(place[wrong][0]))
+                refuse(wrong, text, f"between the elements of a tensor: {where}")
         return place, allocation
+
+    def _gaps(self) -> Array | None:
+        """Return of each byte whether it lies between the elements of a tensor, None for none."""
+        if all(allocation.gaps is None for allocation in self.allocations):
+            return None
+        found = np.zeros(len(self.bytes), bool)
+        for allocation, start in self.allocations.items():
+            if allocation.gaps is not None:
+                found[start : start + len(allocation.gaps)] = allocation.gaps
+        return found
 
     def _change(self, text: str, place: Array, allocation: Array) -> None:
         """Check that some lanes may write to allocations, and that earlier reads are recorded."""
         if not (writable := self.writable[allocation]).all():
-            refuse(np.broadcast_to(~writable, place.shape), text, "writes to an operand")
+            wrong = np.broadcast_to(~writable, place.shape)
+            where = self.described(int(place[wrong][0]))
+            refuse(wrong, text, f"writes to an operand: {where}")
         if not (changed := self.changed[allocation]).all():
             self.changed[allocation] = True
             if self.was_read[allocation[~changed]].any():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from unittest import mock
@@ -29,7 +29,7 @@ from ..decode.program import Fault, parse
 from ..memory.spaces import Allocation
 from ..state.launch import launch
 from .cuda import SMS, on_cpu
-from .tensors import Address, Descriptor, Operands, tracked
+from .tensors import SCRATCH, Address, Descriptor, Operands, tracked
 
 WARP = 32
 KINDS = {"i1": "bool", "u1": "bool", "fp16": "f16", "fp32": "f32", "fp64": "f64"}  # of a Manifest
@@ -45,6 +45,7 @@ def device(
     findings: list[Finding] | None = None,
     cuda: bool = True,
     bounds: str = "tensor",
+    writable: Collection[str] | None = None,
 ) -> Iterator[Device]:
     """Run Triton kernels that are launched on CPU tensors as PTX of an architecture.
 
@@ -56,8 +57,10 @@ def device(
     findings : a list that receives each finding; the launch ends there and the program goes on.
         By default the first finding is raised.
     cuda : whether what the program places on "cuda" stays on the CPU (`triton.cuda.on_cpu`).
-    bounds : "tensor" if a kernel may access the elements from the first to the last of each
-        operand, "storage" if it may access all memory that an operand is a view of.
+    bounds : "tensor" if a kernel may access the elements of its operands, "storage" if it may
+        access all memory that an operand is a view of.
+    writable : names of the parameters whose tensors kernels may write to; by default of all.
+        Triton does not say which are only read.
 
     Raises
     ------
@@ -75,7 +78,7 @@ def device(
         raise invalid("convref_ptx", f"arch is {arch!r}, needs sm_80, sm_90 or sm_100")
     if bounds not in ("tensor", "storage"):
         raise invalid("convref_ptx", f"bounds is {bounds!r}, needs 'tensor' or 'storage'")
-    made = Device(int(found[1]), seed, late, findings, bounds)
+    made = Device(int(found[1]), seed, late, findings, bounds, writable)
     nvidia = replace(backends["nvidia"], compiler=Compiler)
     with (
         mock.patch.dict(backends, nvidia=nvidia),
@@ -152,14 +155,14 @@ class Launcher:
         if not x * y * z:
             return
         made, metadata = driver.active, self.metadata
-        operands = Operands(made.bounds)
+        operands = Operands(made.bounds, made.writable)
         maps = list(metadata.tensordesc_meta or ())
         given: list[Any] = []
         for (name, kind), value in zip(self.signature.items(), values):
             given += _parameters(str(name), kind, value, operands, maps)
         for size in (metadata.global_scratch_size, metadata.profile_scratch_size):
             scratch = torch.empty(size * x * y * z, dtype=torch.uint8) if size else None
-            given.append(operands.add(scratch, "scratch"))
+            given.append(operands.add(scratch, SCRATCH))
         if enter is not None:
             enter(hook_data)
         threads = WARP * metadata.num_warps
@@ -212,6 +215,7 @@ class Device:
     late: bool
     findings: list[Finding] | None = None
     bounds: str = "tensor"
+    writable: Collection[str] | None = None
     launched: list[str] = field(default_factory=list)  # names of kernels
     utils: Utilities = field(default_factory=Utilities)
     launcher_cls: type[Launcher] = Launcher

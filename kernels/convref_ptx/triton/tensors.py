@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 from unittest import mock
@@ -24,6 +25,7 @@ from ..memory.spaces import Allocation, Pointer
 from .cuda import on_host
 
 PAGE = 4096
+SCRATCH = "scratch"  # the name of memory that a launch brings along
 
 
 class Address(NamedTuple):
@@ -41,11 +43,14 @@ class Descriptor(NamedTuple):
 
 
 class Operands:
-    """The tensors of a launch: what they cover, or with "storage" all memory behind them."""
+    """The tensors of a launch: their elements, or with "storage" all memory behind them.
 
-    def __init__(self, bounds: str = "tensor") -> None:
-        self._bounds = bounds
-        self._spans: list[tuple[int, int, str, Any]] = []
+    Kernels may write to the operands that `writable` names, None for all.
+    """
+
+    def __init__(self, bounds: str = "tensor", writable: Collection[str] | None = None) -> None:
+        self._bounds, self._writable = bounds, writable
+        self._spans: list[_Span] = []
 
     def add(self, value: Any, name: str) -> Address | None:
         """Return the pointer of a tensor, or of what has a `data_ptr`, None for a null pointer.
@@ -61,26 +66,32 @@ class Operands:
         if on_host(owner):
             raise Fault(f"{name} is a tensor on the CPU: the program has placed it there")
         if owner is not None and owner.numel():
-            low, storage = owner.data_ptr(), owner.untyped_storage()
-            last = sum(s * (n - 1) for n, s in zip(owner.shape, owner.stride()))
-            high = low + owner.element_size() * (1 + last)
-            if self._bounds == "storage":
-                low, high = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-            shape = ", ".join(map(str, owner.shape))
-            kind = str(owner.dtype).removeprefix("torch.")
-            described = f"{name} {kind}({shape})"
-            self._spans.append((low, high, described, storage))
+            self._spans.append(self._span(owner, name))
         start = int(value.data_ptr())
         return Address(start) if start else None
+
+    def _span(self, tensor: Any, name: str) -> _Span:
+        low, storage = tensor.data_ptr(), tensor.untyped_storage()
+        last = sum(s * (n - 1) for n, s in zip(tensor.shape, tensor.stride()))
+        high = low + tensor.element_size() * (1 + last)
+        elements = [tensor]
+        if self._bounds == "storage":
+            low, high, elements = storage.data_ptr(), storage.data_ptr() + storage.nbytes(), []
+        shape = ", ".join(map(str, tensor.shape))
+        kind = str(tensor.dtype).removeprefix("torch.")
+        written = self._writable is None or name in (*self._writable, SCRATCH)
+        return _Span(low, high, [f"{name} {kind}({shape})"], storage, written, elements)
 
     def arguments(self, given: Sequence[Any]) -> list[Any]:
         """Return the arguments of a launch, with pointers into allocations."""
         made = []
-        for low, high, names, storage in self._merged():
-            memory, name = _memory(low, high), " and ".join(names)
+        for span in self._merged():
+            low, high, storage = span.low, span.high, span.storage
+            memory, name = _memory(low, high), " and ".join(span.names)
             if (undefined := shadow(storage)) is not None:
                 undefined = undefined[low - storage.data_ptr() :][: high - low]
-            made.append((low, Allocation(memory, True, 0, low % PAGE, name, undefined)))
+            known = memory, span.written, 0, low % PAGE, name, undefined, _gaps(span)
+            made.append((low, Allocation(*known)))
 
         def found(address: int) -> tuple[int, Allocation]:
             near = [pair for pair in made if pair[0] <= address]
@@ -98,15 +109,50 @@ class Operands:
 
         return [argument(value) for value in given]
 
-    def _merged(self) -> list[tuple[int, int, list[str], Any]]:
-        merged: list[tuple[int, int, list[str], Any]] = []
-        for low, high, name, storage in sorted(self._spans, key=lambda span: span[:3]):
-            if merged and low < merged[-1][1]:
-                start, end, names, storage = merged[-1]
-                merged[-1] = start, max(end, high), [*dict.fromkeys([*names, name])], storage
+    def _merged(self) -> list[_Span]:
+        """Return the spans in the order of memory; those that share bytes are one."""
+        merged: list[_Span] = []
+        for span in sorted(self._spans, key=lambda span: (span.low, span.high, span.names)):
+            if merged and span.low < merged[-1].high:
+                merged[-1].join(span)
             else:
-                merged.append((low, high, [name], storage))
+                merged.append(span)
         return merged
+
+
+@dataclass
+class _Span:
+    """Bytes of memory, and the tensors there."""
+
+    low: int
+    high: int
+    names: list[str]
+    storage: Any
+    written: bool  # whether kernels may write to it
+    elements: list[Any]  # the tensors whose elements may be accessed; none if all bytes may
+
+    def join(self, other: _Span) -> None:
+        self.high = max(self.high, other.high)
+        self.names = list(dict.fromkeys([*self.names, *other.names]))
+        self.written |= other.written
+        self.elements = [*self.elements, *other.elements]
+
+
+def _gaps(span: _Span) -> Array | None:
+    """Return which bytes of a span are of no element, None for none."""
+    if not span.elements or (span.elements[0].is_contiguous() and len(span.elements) == 1):
+        return None
+    gaps = np.ones(span.high - span.low, bool)
+    for tensor in span.elements:
+        _bytes_of(gaps[tensor.data_ptr() - span.low :], tensor)[...] = False
+    return gaps if gaps.any() else None
+
+
+def _bytes_of(mask: Array, tensor: torch.Tensor) -> Array:
+    """Return the bytes of a tensor's elements in a mask that begins at its first element."""
+    size = tensor.element_size()
+    strides = (*(n * size for n in tensor.stride()), 1)
+    return np.lib.stride_tricks.as_strided(mask, (*tensor.shape, size), strides)
 
 
 _NONE: Array = np.zeros(0, np.uint8)
@@ -165,10 +211,7 @@ def define(value: Any) -> None:
     elif isinstance(value, torch.Tensor) and value.layout == torch.strided and value.numel():
         if (mask := shadow(value.untyped_storage())) is None:
             return
-        size = value.element_size()
-        start, strides = value.storage_offset() * size, (n * size for n in value.stride())
-        shape = (*value.shape, size)
-        np.lib.stride_tricks.as_strided(mask[start:], shape, (*strides, 1))[...] = 0
+        _bytes_of(mask[value.storage_offset() * value.element_size() :], value)[...] = 0
 
 
 @contextlib.contextmanager
