@@ -8,7 +8,7 @@ BACKEND is a backend's name; ``NAME.raw`` is the backend as the court calls it, 
 own edge rules. A TERM is ``FIELD OP LITERAL`` with OP out of ``= != < <= > >= in``; a call is in
 the region if all of them hold. Nothing is evaluated.
 
-    op pass dt math         texts, as in the line
+    op pass dt math dev     texts, as in the line; dev is cpu where the line has none
     rank size cg kg         numbers; size is that of the input in elements, cg and kg are channels
                             per group
     n c k g t mode red ...  any field with one value, by its key in the line; "" or 0 where an op
@@ -62,6 +62,7 @@ _CALL: dict[str, tuple[type, Callable[[Call], Any]]] = {
     "pass": (str, lambda call: call.pass_),
     "dt": (str, lambda call: call.dtype),
     "math": (str, lambda call: call.math),
+    "dev": (str, lambda call: call.specs[0].device),
     "rank": (int, lambda call: call.problem.rank),
     "size": (int, lambda call: prod(call.problem.shape("x"))),
     "cg": (int, lambda call: _per_group(call, "c")),

@@ -50,6 +50,8 @@ LINE = (
         ("order.w != plain", False),
         ("order.any != plain", True),
         ("fill = int", True),
+        ("dev = cpu", True),
+        ("dev != cpu", False),
         ("fp.cpu = AVX512", False),
         ("aa = 0, dim = 0, any.rescaled = 0", True),
         ("mode = linear", False),
@@ -183,6 +185,20 @@ def test_raw_bugs_are_known_to_the_court_alone():
     assert known(case, "torch") is None
     assert known(case, "torch", raw=True).id == "torch-c0-shape"
     assert regions("numpy") == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "conv.wgrad:n2c2k1_i4x4_f2x1:dt=f16:mem=x.nhwc,w.hwoi",
+        "conv.fprop:n1c4k4g2_i5x5_f1x1:mem=nhwc",
+        "conv.fprop:n1c3k3_i5x5_f3x3:dt=bf16:fill=nan",
+        "conv.fprop:n1c8k8_i3x3_f3x3_p9:mem=nhwc",
+    ],
+)
+def test_bugs_of_code_for_the_cpu_are_not_on_other_devices(line):
+    assert known(parse(line), "torch", FACTS) is not None
+    assert known(parse(line).on("cuda"), "torch", FACTS) is None
 
 
 NATIVE = {"torch-wgrad-order-native": "convref.backends.torch:without_onednn"}

@@ -252,6 +252,16 @@ def test_padding_that_aten_lacks(shape: str, pass_: str, dtype: str) -> None:
     assert verdict, verdict.reason
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64"])
+def test_on_a_gpu_subnormals_of_the_accumulator_may_be_flushed(dtype: str) -> None:
+    case = parse(f"conv.fprop:n1c8k4_i1_f1:dt={dtype}:fill=subnormal:seed=1:dev=cuda")
+    operands = drawn(case)
+    got = (np.zeros(case.call.problem.shape("y"), operands[0].dtype),)
+    assert bool(judge(case.call, operands, got, backend.numerics(case.call))) == (
+        dtype in ("f32", "bf16")
+    )
+
+
 def test_outside_padding_has_bias_when_transposed() -> None:
     """y reaches beyond every window by 2 at each end: nothing but the bias is there."""
     x, w, b = np.ones((1, 1, 2)), np.ones((1, 1, 2)), np.array([10.0])

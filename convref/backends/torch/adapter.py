@@ -154,7 +154,10 @@ class TorchBackend:
             return Numerics("rn32", stages=stages, ftz=flushes, weights=kept)
         stages = module.stages(call) if call.dtype in SIXTEEN else 0
         if call.specs[0].device == "cuda":
-            return Numerics("mma32", tf32=call.math == "tf32", splits=64, stages=stages)
+            # cuDNN's kernels flush subnormals of the accumulator, which float16 products are not
+            flushes = call.op == "conv" and call.dtype != "f16"
+            cut = call.math == "tf32"
+            return Numerics("mma32", tf32=cut, splits=64, stages=stages, ftz=flushes)
         # vdpbf16ps, which oneDNN uses where the CPU has it, flushes subnormals by design
         flushes = self.onednn and call.dtype == "bf16"
         return Numerics("rn32", tf32=call.math == "tf32", stages=stages, ftz=flushes)
