@@ -18,7 +18,9 @@ from .epilogue import apply
 from .geometry import Tensor
 from .index import divisor, quotient
 
-TILE = Tile(8, 128, 1, 4, 1)  # parts and elements of a block
+# Parts and elements of a block.
+FEW = Tile(8, 128, 1)
+MANY = Tile(128, 32, 1, 8)  # for hundreds of parts of a small result: loads are in flight at once
 RUNTIME = ["splits", "size", "channels", "c_magic", "c_shift"]
 
 
@@ -49,7 +51,11 @@ def reduce(
 
 
 def add_in_parts(
-    builder: Builder, y: Tensor, splits: int, launch_of: Callable[[Tensor], Launch]
+    builder: Builder,
+    y: Tensor,
+    splits: int,
+    launch_of: Callable[[Tensor], Launch],
+    tile: Tile = FEW,
 ) -> None:
     """Add the launch that computes the parts of y, into the first of them, and their sum.
 
@@ -58,10 +64,12 @@ def add_in_parts(
     first = builder.parts(y, splits)
     builder.steps.append(launch_of(first))
     if splits > 1:
-        builder.steps.append(reduce_launch(first.role, splits, y))
+        builder.steps.append(reduce_launch(first.role, splits, y, tile=tile))
 
 
-def reduce_launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN) -> Launch:
+def reduce_launch(
+    parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN, tile: Tile = FEW
+) -> Launch:
     """Return the launch that adds the dense tensors of a workspace, of y's strides, into y.
 
     The workspace `parts` has less than 2**31 elements, in float32; y is dense, and the vectors of
@@ -69,15 +77,14 @@ def reduce_launch(parts: str, splits: int, y: Tensor, epilogue: Epilogue = PLAIN
     """
     size = prod(y.shape)
     vec = vector("f32", size)
-    block = TILE.bn
     channels, step = (y.shape[1], y.strides[1]) if len(y.shape) > 1 else (1, 1)
     given, absent = slots({"y": y, **epilogue.tensors})
     numbers = dict(zip(RUNTIME, (splits, size // vec, channels, *divisor(step))))
     return Launch(
         reduce,
-        (-(-size // block), 1, 1),
+        (-(-size // tile.bn), 1, 1),
         {"parts": Slot(parts, "f32")} | given | numbers,
-        absent | {"VEC": vec, "BZ": TILE.bm, "BLOCK": block, "ACTIVATION": epilogue.activation},
-        TILE.warps,
-        TILE.stages,
+        absent | {"VEC": vec, "BZ": tile.bm, "BLOCK": tile.bn, "ACTIVATION": epilogue.activation},
+        tile.warps,
+        1,
     )
