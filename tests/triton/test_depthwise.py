@@ -1,19 +1,23 @@
 """Depthwise and other small groups: row loops, direct sums, filter cotangents."""
 
+from dataclasses import replace
+
 import pytest
 from forced import regrouped, verdict, verdict_if_admitted
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convref.case import parse
+from convref.case import axis_letters, parse
 from convref.conformance.strategies import cases
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton.common.geometry import operands
-from convref_triton.conv import depthwise, direct, direct_wgrad
+from convref_triton.common.geometry import geometry, operands
+from convref_triton.conv import depthwise, depthwise_wgrad, direct, direct_wgrad
+from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
 from convref_triton.plan.launch import Launch
+from convref_triton.plan.task import Task
 
 SUMS = ("fprop", "jvp", "dgrad")
 SMALL = {"max_elements": 200, "max_macs": 2_000}
@@ -47,7 +51,25 @@ def test_filter_cotangents_are_right(case, groups, big, small, pick):
     assert verdict_if_admitted(regrouped(case, groups, big, small), direct_wgrad, pick)
 
 
-KERNELS = {"depthwise": depthwise, "direct": direct, "direct_wgrad": direct_wgrad}
+def channels_innermost(case):
+    letters = [axis_letters(case.call.problem, role) for role in case.call.roles]
+    orders = [text[0] + text[2:] + text[1] for text in letters]
+    specs = tuple(replace(s, order=order) for s, order in zip(case.call.specs, orders))
+    return replace(case, call=replace(case.call, specs=specs))
+
+
+@given(cases(passes=["wgrad"], dtypes=("f32", "bf16", "f16"), **SMALL), GROUPS, PICK)
+def test_depthwise_filter_cotangents_are_right(case, groups, pick):
+    case = channels_innermost(regrouped(case, groups, 1, 1))
+    assert verdict_if_admitted(case, depthwise_wgrad, pick)
+
+
+KERNELS = {
+    "depthwise": depthwise,
+    "depthwise_wgrad": depthwise_wgrad,
+    "direct": direct,
+    "direct_wgrad": direct_wgrad,
+}
 LINES = {
     "conv.fprop:n1c6k6g6_i9x7_f7x7_p3:dt=bf16:mem=nhwc": "depthwise",
     "conv.fprop:n1c6k6g6_i9x7_f7x7_p3:dt=bf16": "depthwise",
@@ -62,12 +84,22 @@ LINES = {
     "conv.dgrad:n1c8k16g8_i6x5_f3x3_p1:fill=nan": "direct",
     "conv.dgrad:n2c4k0g4_i4x4_f3x3_p1": "direct",
     "conv.wgrad:n2c8k8g8_i14x9_f3x3_p1:dt=bf16:mem=nhwc:fill=normal": "direct_wgrad",
+    "conv.wgrad:n2c40k40g40_i9x35_f3x3_p1:dt=bf16:mem=nhwc:fill=normal": "depthwise_wgrad",
+    "conv.wgrad:n2c5k5g5_i13x9_f9x13_p4x6:dt=bf16:mem=nhwc": "depthwise_wgrad",
+    "conv.wgrad:n1c4k4g4_i9x12_f5x6_s3x4_p2:mem=nhwc:fill=nan": "depthwise_wgrad",
+    "conv.wgrad:n2c4k4g4_i9x12_f3x3_s2_d2x1_p1:mem=nhwc:fill=inf": "depthwise_wgrad",
+    "conv.wgrad:n1c7k7g7_i9x7_f5x5_p2:t=1:flip=1:mem=nhwc:dt=f16": "depthwise_wgrad",
+    "conv.wgrad:n2c3k3g3_i3x5x6_f2x3x3_s1x2x2_p1:mem=nhwc:fill=inf": "depthwise_wgrad",
+    "conv.wgrad:n1c3k3g3_i20_f5_p9:mem=nhwc": "depthwise_wgrad",
+    "conv.wgrad:n1c3k3g3_i3x2_f1x3_p0x7:mem=nhwc": "depthwise_wgrad",
+    "conv.wgrad:n2c3k3g3_i12x70_f3x3_p-2:mem=nhwc:fill=normal": "depthwise_wgrad",
     "conv.wgrad:n2c3k3g3_i13x9_f9x7_p4:dt=bf16": "direct_wgrad",
     "conv.wgrad:n2c8k4g4_i9x12_f3x3_s2_d1x2_p1:fill=inf": "direct_wgrad",
 }
 # More groups than an axis of the grid may have programs.
 MANY = {
     "conv.wgrad:n1c70000k70000g70000_i2_f2_p1:dt=f16:fill=ones": "direct_wgrad",
+    "conv.wgrad:n1c70000k70000g70000_i2_f2_p1:dt=f16:mem=nhwc:fill=ones": "depthwise_wgrad",
     "conv.fprop:n1c70000k70000g70000_i2_f2_p1:dt=f16:fill=ones": "depthwise",
 }
 
@@ -78,6 +110,27 @@ def test_lines_are_right(line, kernel):
     told, admitted = verdict(case, KERNELS[kernel])
     assert admitted
     assert told
+
+
+def test_each_pair_of_pixels_is_added_once():
+    """Here a strip that added zeros for its neighbour's pixels would make NaN of an infinity."""
+    case = parse("conv.wgrad:n1c2k2g2_i4x70_f3x5_p1x2:mem=nhwc:fill=inf")
+    for pick in range(len(depthwise_wgrad.TILES.rows["*"])):
+        told, admitted = verdict(case, depthwise_wgrad, pick)
+        assert admitted
+        assert told
+
+
+def test_wide_filters_and_dilated_columns_are_refused():
+    for line, reason in (
+        ("conv.wgrad:n1c8k8g8_i9_f3_d2_p1:mem=nhwc", "dilated columns"),
+        ("conv.wgrad:n1c8k8g8_i9_f301_p150:mem=nhwc", "301 columns of taps"),
+        ("conv.wgrad:n1c8k8g8_i9_f3_p1", "channels are not innermost"),
+        ("conv.wgrad:n1c8k16g8_i9_f3_p1:mem=nhwc", "not depthwise"),
+    ):
+        call = parse(line).call
+        task = Task(Builder(call, operands(call)), geometry(call.conv), "dw")
+        assert depthwise_wgrad.SPEC.refusal(task).startswith(reason)
 
 
 @pytest.mark.nightly(reason="70,000 programs and more, some minutes")

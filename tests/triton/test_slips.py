@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_ptx import Fault
 from convref_triton import emulated
 from convref_triton.activation import activation
-from convref_triton.conv import blocks
+from convref_triton.conv import blocks, depthwise_wgrad
 from convref_triton.interpreter import StrictError
 from convref_triton.norm import rows
 from convref_triton.plan.builder import Builder
@@ -61,10 +61,26 @@ BLOCKS = (
     ("conv.dgrad:n1c48k96g8_i5_f3:dt=f16:fill=inf", "range(groups)", "range(groups - 1)"),
     ("conv.fprop:n1c96k192g24_i5_f1:dt=f16", "from_w = block * group_w", "from_w = 0 * group_w"),
 )
+DEPTHWISE_WGRAD = (
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "known & (p + i < P)", "known"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "x = -1 - m", "x = -m"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "below(q + x, Q)", "known"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "kept = small[:", "kept = kept[:"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "big[i * DOWN + r]", "big[r]"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_s2_p1:mem=nhwc", "s % EVERY == FIRST", "True"),
+    ("conv.wgrad:n2c9k9g9_i6x30_f3x3_s2_p1:mem=nhwc", "also = below(i_w + far, W)", "also = known"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "values[i + 2 **", "values[i + 0 * 2 **"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f13x9_p6x4:mem=nhwc", "& (r_0 + j // S < TAPS[1])", ""),
+)
 # fmt: on
 SLIPS = [
     (file, *slip)
-    for file, slips in ((rows, ROWS), (activation, ACTIVATION), (blocks, BLOCKS))
+    for file, slips in (
+        (rows, ROWS),
+        (activation, ACTIVATION),
+        (blocks, BLOCKS),
+        (depthwise_wgrad, DEPTHWISE_WGRAD),
+    )
     for slip in slips
 ]
 IDS = [f"{file.__name__.rpartition('.')[2]}-{wrong}" for file, _, _, wrong in SLIPS]

@@ -20,6 +20,7 @@ from convref_triton.common.geometry import operands as layouts
 from convref_triton.conv import (
     bgrad,
     depthwise,
+    depthwise_wgrad,
     direct,
     direct_wgrad,
     dual,
@@ -44,6 +45,10 @@ FAR = (
     (direct, direct, "conv.fprop:n3c4k4g2_i3x2_f2x2_s2_p1:dt=bf16", "x"),
     (wgrad, wgrad, "conv.wgrad:n3c8k8_i3x2_f2x2:dt=bf16:mem=nhwc", "x"),
     (direct_wgrad, direct_wgrad, "conv.wgrad:n3c3k3g3_i4x3_f3x3_p1:dt=bf16", "x"),
+    (
+        *(depthwise_wgrad, depthwise_wgrad),
+        *("conv.wgrad:n3c3k3g3_i4x3_f3x3_p1:dt=bf16:mem=nhwc", "x"),
+    ),
     (bgrad, bgrad, "conv.bgrad:n3c1k5_i3x2_f1x1:dt=bf16", "dy"),
     (unfold, unfold, "unfold.fprop:n3c3_i4x3_f3x2_p1:dt=bf16", "x"),
     (unfold, unfold, "fold.fprop:n3c3_i4x3_f3x2_p1:dt=bf16", "cols"),

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
 from ..common.index import across, along, below, divisors, pixel
-from ..common.reduce import add_in_parts
+from ..common.reduce import MANY, add_in_parts
 from ..common.windows import strides, unit
 from ..plan import archs, cost, lines
 from ..plan.builder import channels_last, is_channels_last, slot, vector
@@ -158,7 +158,7 @@ def direct_wgrad_work(task: Task, tile: Tile) -> Work:
     each, (t, r, s) = tile.per_thread, shape.filter
     read = t * s * (r if shape.stride[1] > 1 else 1)  # with stride 1, r windows share it
     instructions = rows * (read * (10 + each) + shape.taps * each)
-    return cost.thread_work(programs, instructions, tile, reached=0.4)
+    return cost.thread_work(programs, instructions, tile, reached=0.2)
 
 
 def strip_height(shape: Geometry, tile: Tile) -> int:
@@ -177,8 +177,9 @@ def add_direct_wgrad(task: Task, tile: Tile) -> None:
     splits = _splits(task.geometry, tile, prod(w.shape))
     shape, pair = task.geometry, (a, b)
     add_in_parts(
-        task.builder, w, splits, lambda part: direct_wgrad_launch(shape, pair, part, tile, splits)
-    )
+        task.builder, w, splits,
+        lambda part: direct_wgrad_launch(shape, pair, part, tile, splits), MANY,
+    )  # fmt: skip
 
 
 def _strips(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:
