@@ -351,5 +351,5 @@ SPEC = KernelSpec(
     kernels=(depthwise_wgrad,),
     work=depthwise_wgrad_work,
     lines=lines.WGRAD,
-    expects=Expectation(across_groups=True),
+    expects=Expectation(across_groups=True, loop=((377, 320, 320, 320),)),
 )
