@@ -24,6 +24,8 @@ KEPT: dict[str, tuple[str, ...]] = {
     "tuning": ("backend",),
     "tuned": ("line", "arm", "configuration"),
 }
+# Fields of how a time was measured; a run's own file has them.
+DROPPED = ("backend", "calls", "cold", "copies", "flags", "how", "key", "noise", "samples", "sources")
 DIGITS = 5
 
 
@@ -36,7 +38,9 @@ def distil(rows: list[Record]) -> dict[str, list[Record]]:
         card = card_of(str(row.get("key", ""))).partition(",")[0] or "unknown"
         name = json.dumps([row["what"], *(row.get(field) for field in KEPT[row["what"]])])
         found.setdefault(card, {}).pop(name, None)  # the last one takes the last place
-        found[card][name] = {field: _short(value) for field, value in row.items()}
+        dropped = DROPPED if row["what"] in ("point", "tuned") else ()
+        kept = {field: value for field, value in row.items() if field not in dropped}
+        found[card][name] = {field: _short(value) for field, value in kept.items()}
     return {card: list(kept.values()) for card, kept in found.items()}
 
 
