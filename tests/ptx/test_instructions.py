@@ -188,7 +188,7 @@ def test_relations_of_numbers_of_16_bits_and_of_pairs(name, kind, run):
 
 def test_half_of_a_predicate_pair_must_be_declared():
     with pytest.raises(Fault, match="not declared"):
-        run("setp.lt.s32 %p1|%p2, x0, 1; mov.b32 y, x0;", [patterns(32)], 32)
+        run("setp.lt.s32 %p1|%q2, x0, 1; mov.b32 y, x0;", [patterns(32)], 32)
 
 
 def rounded(value, bits):
@@ -872,9 +872,9 @@ REFUSED = (
     "div.rz.f32 %r9, %r0, %r0;",
     "add.sat.s32 %r9, %r0, %r0;",
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd0], 16, [%r0];",
-    "setp.lt.and.s32 %p9, %r0, 1, %p1;",
+    "setp.lo.f32 %p9, %r0, %r0;",
     "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
-    "ld.const.b32 %r9, [%rd0];",
+    "fence.proxy.tensormap::generic.release.gpu;",
     "red.global.nand.b32 [%a1], %r0;",
     "shfl.sync.around.b32 %r9, %r0, 1, 0, -1;",
 )

@@ -149,6 +149,37 @@ def _insert(a: Array, b: Array, start: Array, length: Array) -> Array:
     return (wide & np.uint64(0xFFFFFFFF)).astype(np.uint32)
 
 
+def _find(shift: str | None, kind: str, a: Array) -> Array:
+    """Return the position of the highest bit that is not a copy of the sign, -1 for none.
+
+    With `shift`, the count that shifts that bit to the top.
+    """
+    plain = np.where(a < 0, ~a, a).view(f"u{a.itemsize}")
+    above = _count("clz", "", plain)
+    top = np.uint32(8 * a.itemsize - 1)
+    return np.where(plain == 0, np.uint32(0xFFFFFFFF), above if shift else top - above)
+
+
+def _difference(kind: str, a: Array, b: Array, c: Array) -> Array:
+    return c + np.where(a < b, b - a, a - b)
+
+
+def _dot(left: str, right: str, a: Array, b: Array, c: Array) -> Array:
+    """Return the sum of the products of four bytes, or of two half-words and bytes."""
+    count = 32 // numbers.width(left)
+    pairs = zip(
+        a.view(numbers.TYPES[left]).reshape(-1, count).T,
+        b.view(numbers.TYPES[right]).reshape(len(b), -1).T,
+    )
+    products = (x.astype(np.int64) * y for x, y in pairs)
+    return (c + sum(products)).astype(np.uint32)
+
+
+def _dot2(half: str, left: str, right: str, a: Array, b: Array, c: Array) -> Array:
+    """Return `_dot` of half-words and the two lower or upper bytes."""
+    return _dot(f"{left}16", f"{right}8", a, b >> 16 if half == "hi" else b, c)
+
+
 # (opcodes, types of the operands, function); the types and the function take the pattern's groups.
 ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"(add|sub|min|max|div|rem)\.({_INTEGER})", "{1} {1}", _binary),
@@ -188,15 +219,17 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"(add|min|max)\.([su])16x2", "b32 b32", _pairs_of_integers),
     (r"testp\.(\w+)\.(f32|f64)", "{1}", _test),
     (r"bfe\.([su](?:32|64))", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
-    (r"setp\.(eq|ne|lt|le|gt|ge)\.([bsu](?:16|32|64))", "{1} {1}", numbers.compare),
-    (rf"setp\.({_RELATION})\.(f32|f64|{_SHORT})", "{1} {1}", numbers.compare),
-    (r"cvta\.(?:(?:to\.)?(?:global|local)|param)\.u64", "b64", lambda a: a),
+    (r"cvta\.(?:(?:to\.)?(?:global|local|const)|param)\.u64", "b64", lambda a: a),
     (r"cvta\.(to\.)?shared\.u64", "u64", lambda to, a: a - SHARED if to else a + SHARED),
     (r"shf\.(l|r)\.wrap\.b32", "b32 b32 u32", _funnel),
     # `full` and `approx` may be 2 ulp off.
     (r"div\.(?:rn|full|approx)\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),
     (r"rcp\.rn\.(f32|f64)", "{0}", lambda kind, a: 1 / a),
     (r"prmt\.b32", "b32 b32 b32", numbers.permute),
+    (r"bfind(\.shiftamt)?\.([su](?:32|64))", "{1}", _find),
+    (rf"sad\.({_INTEGER})", "{0} {0} {0}", _difference),
+    (r"dp4a\.([su])32\.([su])32", "b32 b32 b32", lambda x, y, *abc: _dot(f"{x}8", f"{y}8", *abc)),
+    (r"dp2a\.(lo|hi)\.([su])32\.([su])32", "b32 b32 b32", _dot2),
 )
 # Instructions whose result bits each depend on few operand bits: undefined bits are tracked by bit.
 BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
@@ -272,6 +305,34 @@ def _carry(
     if gives:
         m.carry[lanes] = (total >> bits) % 2 == 1
     m.write(i, to, (total % (1 << bits)).astype(f"u{bits // 8}"), lanes)
+
+
+_UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+
+
+@operation(
+    rf"setp\.(eq|ne|lt|le|gt|ge|{'|'.join(_UNSIGNED)})(?:\.(and|or|xor))?()\.([bsu](?:16|32|64))"
+)
+@operation(rf"setp\.({_RELATION})(?:\.(and|or|xor))?(\.ftz)?\.(f32|f64|{_SHORT})")
+def _compare(
+    m: Machine, i: Instruction, lanes: Array,
+    name: str, join: str | None, ftz: str | None, kind: str,
+) -> None:  # fmt: skip
+    """Compare, and combine the result, and for a second predicate its negation, with a third."""
+    to, a, b, *last = i.operands
+    outputs = to.split("|")
+    third, negated = (last[0].lstrip("!"), last[0][0] == "!") if last else ("", False)
+    pairs = [(a, kind), (b, kind), *([(third, "pred")] if third else [])]
+
+    def compared(x: Array, y: Array, *more: Array) -> Array:
+        x, y = (flush(x), flush(y)) if ftz else (x, y)
+        holds = numbers.compare(_UNSIGNED.get(name, name), kind, x, y)
+        found = [holds, ~holds][: len(outputs)]
+        if join:
+            found = [numbers.FUNCTIONS[join](part, more[0] ^ negated) for part in found]
+        return np.stack(found) if len(outputs) > 1 else found[0]
+
+    _compute(m, i, lanes, tuple(outputs) if len(outputs) > 1 else to, pairs, compared, False)
 
 
 @operation(rf"setp\.({_RELATION})\.({_SHORT})x2")

@@ -217,6 +217,6 @@ def _store_box(m: Machine, i: Instruction, lanes: Array, rank: str) -> None:
         m.groups["cp.async.bulk"].begin(Work(i.text, lane, move, reads=box.cells[None]))
 
 
-@operation(r"fence\.proxy\.async(?:\.shared::cta)?")
+@operation(r"fence\.proxy\.async(?:\.shared::(?:cta|cluster))?")
 def _fence(m: Machine, i: Instruction, lanes: Array) -> None:
     m.shared.fence(lanes)

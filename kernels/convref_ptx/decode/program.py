@@ -15,6 +15,7 @@ CHUNK = 16  # most bytes that one instruction moves per thread
 SHOWN = 120  # characters of an instruction in a message
 SHARED = 1 << 24  # generic address of shared memory: null is in no state space
 LOCAL = 1 << 28  # address of local memory, past all of shared memory
+CONSTANT = 1 << 29  # address of constant memory
 PARAMETERS = 1 << 30  # address of the first parameter, within 32 bits
 
 
@@ -68,6 +69,7 @@ class Program:
     registers: dict[str, int] = field(default_factory=dict)  # width of each register in the code
     addresses: dict[str, int] = field(default_factory=dict)  # of parameters and variables
     sizes: dict[str, int] = field(default_factory=lambda: {"shared": 0, "local": 0})  # in bytes
+    constants: bytearray = field(default_factory=bytearray)  # constant memory
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -108,6 +110,10 @@ _PARAMETER = re.compile(
 _VARIABLE = re.compile(
     r"(?:\.extern\s+)?\.(shared|local)\s+\.align\s+(\d+)\s+\.[busf](8|16|32|64)\s+([\w$]+)((?:\[\d*\])*)"
 )
+_CONSTANT = re.compile(
+    r"\.const\s+(?:\.align\s+(\d+)\s+)?\.([busf](?:8|16|32|64))\s+([\w$]+)((?:\[\d+\])*)"
+    r"(?:\s*=\s*(\{[^;]*\}|[^;{}]+))?\s*;"
+)
 _REGISTERS = re.compile(
     r"\.reg\s+\.(pred|[bsuf](?:8|16|32|64))\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)"
 )
@@ -130,6 +136,7 @@ def parse(text: str, name: str = "") -> Program:
     program.addresses.update({p.name: PARAMETERS + p.offset for p in program.parameters})
     if bound := _BOUND.search(directives):
         program.max_threads = prod(int(n or 1) for n in bound.groups())
+    _place_constants(program, text[: found.start()])
     statements = _statements(text[found.end() :])
     _place(program, _outside(text[: found.start()]) + ";".join(statements))
     where = ""
@@ -215,6 +222,24 @@ def _place(program: Program, text: str) -> None:
         program.sizes[space] = start + size
 
 
+def _place_constants(program: Program, text: str) -> None:
+    """Place the variables in constant memory; what has no initial value is zero."""
+    for match in _CONSTANT.finditer(text):
+        align, kind, name, shape, values = match.groups()
+        count = prod(int(n) for n in re.findall(r"\d+", shape))
+        words = [_operand(program, word) for word in _split(re.sub(r"[{}]", "", values or ""))]
+        odd = len(words) > count or not all(isinstance(word, int) for word in words)
+        odd |= shape.count("[") > 1 and 0 < len(words) < count  # zeros within the rows
+        refuse(odd, f".const {name}", "unknown form of initial values")
+        size = width(kind) // 8
+        step = int(align or size)
+        start = -(-len(program.constants) // step) * step
+        program.addresses[name] = CONSTANT + start
+        program.constants += bytes(start - len(program.constants))
+        for word in words + [0] * (count - len(words)):
+            program.constants += (word % (1 << 8 * size)).to_bytes(size, "little")
+
+
 def _add(program: Program, statement: str, where: str) -> None:
     if statement.endswith(":"):
         program.labels[statement[:-1]] = len(program.code)
@@ -262,8 +287,8 @@ def _operand(program: Program, word: str) -> Any:
         return float(word)
     if word in program.addresses:
         return program.addresses[word]
-    refuse(not re.fullmatch(r"[%$\w.|]+", word), word, "unknown form of operand")
-    for name in word.split("|"):
+    refuse(not re.fullmatch(r"!?[%$\w.|]+", word), word, "unknown form of operand")
+    for name in word.lstrip("!").split("|"):
         stem = name if name in program.declared else name.rstrip("0123456789")
         if stem in program.declared:
             program.registers[name] = program.declared[stem]

@@ -9,7 +9,7 @@ import numpy as np
 from ..arithmetic import numbers
 from ..arithmetic.numbers import Array
 from ..decode.opcodes import operation
-from ..decode.program import LOCAL, PARAMETERS, SHARED, Instruction, refuse
+from ..decode.program import CONSTANT, LOCAL, PARAMETERS, SHARED, Instruction, refuse
 from .spaces import BASE
 
 if TYPE_CHECKING:
@@ -60,17 +60,17 @@ _CACHE = r"(?:\.(?:ca|cg|cs|cv|lu|wb|wt))?(?:\.nc)?(?:\.L[12]::\w+)*"
 _WIDTHS = r"(?:\.v([248]))?\.([subf](?:8|16|32|64)|b128)"
 
 
-_SPACES = r"(?:\.(global|shared|local)(?:::cta)?)?"
+_SPACES = r"(?:\.(global|shared|local|const)(?:::cta)?)?"
 
 
 def space_of(i: Instruction, space: str | None, address: Array) -> tuple[str, Array]:
     """Return the state space of an access, for a generic address the one that has it, and where."""
     if space:
         return space, address
-    spaces = np.digitize(address, [SHARED, LOCAL, PARAMETERS])
+    spaces = np.digitize(address, [SHARED, LOCAL, CONSTANT, PARAMETERS])
     refuse(spaces == 0, i.text, "a null pointer, or an offset from one")
     refuse(spaces != spaces[0], i.text, "addresses of several state spaces are not supported")
-    found = ("shared", "local", "global")[int(spaces[0]) - 1]
+    found = ("shared", "local", "const", "global")[int(spaces[0]) - 1]
     return found, address - SHARED if found == "shared" else address
 
 
@@ -83,13 +83,13 @@ def _load(
     words, size = vector(i, to, count), int(count or 1) * numbers.width(kind) // 8
     space, address = space_of(i, space, addresses(m, i, operand, lanes))
     if space != "global":
-        memory = m.shared if space == "shared" else m.local
+        memory = {"shared": m.shared, "local": m.local, "const": m.constant}[space]
         found = memory.load(i.text, address, size, lanes)
     else:
         found = m.memory.load(i.text, address, size, lanes, bool(strong))
-        if strong and "relaxed" not in strong:
+        if strong:
             cells = (address - BASE) // m.memory.grain
-            m.memory.synchronize(cells, lanes, True, False)
+            m.memory.synchronize(cells, lanes, True, False, "relaxed" in strong)
     _loaded(m, i, words, kind, lanes, found)
 
 
@@ -102,6 +102,7 @@ def _store(
     width = numbers.width(kind)
     bits = [(word, m.program.registers.get(word, 0)) for word in vector(i, from_, count)]
     space, address = space_of(i, space, addresses(m, i, operand, lanes))
+    refuse(space == "const", i.text, "writes to constant memory")
     if space != "local":
         m.check_sure(i, lanes)
     lax = 1 if space == "local" else -1  # which follows undefined bits
@@ -120,6 +121,16 @@ def _store(
     if space == "shared":
         m.shared.store(i.text, address, np.stack(held, -1), lanes)
         return
-    if strong and "relaxed" not in strong:
-        m.memory.synchronize((address - BASE) // m.memory.grain, lanes, False, True)
+    if strong:
+        cells = (address - BASE) // m.memory.grain
+        m.memory.synchronize(cells, lanes, False, True, "relaxed" in strong)
     m.memory.store(i.text, address, np.stack(held, -1), lanes, bool(strong))
+
+
+@operation(r"isspacep\.(global|shared|local|const|param)(?:::(?:cta|cluster|entry))?")
+def _is_in_space(m: Machine, i: Instruction, lanes: Array, space: str) -> None:
+    to, a = i.operands
+    starts = np.array([SHARED, LOCAL, CONSTANT, PARAMETERS, BASE], np.uint64)
+    names = ("", "shared", "local", "const", "param", "global")
+    found = np.digitize(m.read(i, a, "u64", lanes), starts) == names.index(space)
+    m.write(i, to, found, lanes)

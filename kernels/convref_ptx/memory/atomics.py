@@ -74,13 +74,11 @@ def _atomic(
     order = m.rng.permutation(len(lanes))
     at = memory.update(i.text, address, size, lanes)
     if memory is m.memory and base[-3:] not in ("f32", "f64", "f16"):  # sums are no flags
-        ordered = not words & {"relaxed"}
-        m.memory.synchronize(
+        cells, orders = (
             at[order] // m.memory.grain,
-            lanes[order],
-            ordered and "release" not in words,
-            ordered and "acquire" not in words,
+            ("release" not in words, "acquire" not in words),
         )
+        m.memory.synchronize(cells, lanes[order], *orders, "relaxed" in words)
     lines, old = memory.bytes.reshape(-1, size), np.empty_like(operands[0])
     while len(order):
         _, first = np.unique(at[order], return_index=True)

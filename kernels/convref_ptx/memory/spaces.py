@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arithmetic.numbers import Array, Undefined, distinct
-from ..decode.program import CHUNK, LOCAL, Fault, refuse
+from ..decode.program import CHUNK, CONSTANT, LOCAL, Fault, refuse
 from ..watch.races import ANOTHER, ANY, Conflict
 
 BASE = 1 << 32  # address of the first allocation
@@ -120,6 +120,7 @@ class GlobalMemory(CheckedMemory):
     """
 
     unwritten = ""  # the last instruction that read memory that was undefined before the launch
+    has_fences = False  # whether the program has any
     block: Array  # of each lane, in the launch
     shared: SharedMemory  # of the blocks that run; its clocks order the accesses of a block
 
@@ -143,11 +144,13 @@ class GlobalMemory(CheckedMemory):
         self.warp, self.written = np.zeros(cells, np.int16), np.zeros(cells, np.int32)
         self.strong = np.zeros(cells, bool)  # whether the last write was
         self.read = np.zeros((0, cells), np.int32)  # times, by the warps of the reader
-        # By cell and by block: of blocks, the clocks of their warps.
         self.raced_before, self.raced = raced, Raced()
         self.cause: Fault | None = None  # the first race of a read, whose value is undefined
-        self.released: dict[int, dict[int, Array]] = {}
-        self.acquired: dict[int, dict[int, Array]] = {}
+        self.released: dict[int, _Clocks] = {}  # by cell
+        self.acquired: dict[int, _Clocks] = {}  # by block
+        # By block and warp: what relaxed reads have seen, and what the last fence releases.
+        self.seen: dict[tuple[int, int], _Clocks] = {}
+        self.fenced: dict[tuple[int, int], _Clocks] = {}
         for allocation, start in self.allocations.items():
             patterns = np.ascontiguousarray(allocation.array).view(np.uint8).ravel()
             self.bytes[start : start + len(patterns)] = patterns
@@ -343,12 +346,22 @@ class GlobalMemory(CheckedMemory):
                     found |= (mine == own) & (block == other) & (row[warp] >= time)
         return found
 
-    def synchronize(self, cells: Array, lanes: Array, acquires: bool, releases: bool) -> None:
-        """Order what other blocks released at a cell before these lanes, one lane after another."""
+    def synchronize(
+        self, cells: Array, lanes: Array, acquires: bool, releases: bool, relaxed: bool
+    ) -> None:
+        """Order what other blocks released at a cell before these lanes, one lane after another.
+
+        A relaxed access does so for what follows its next fence, or precedes its last one.
+        """
+        if relaxed and not self.has_fences:
+            return
         for cell, lane in zip(cells.tolist(), lanes.tolist()):
             block, warp = int(self.block[lane]), int(self.shared.warp[lane])
-            held = self.acquired.setdefault(block, {})
             there = self.released.setdefault(cell, {})
+            if relaxed:
+                self._relaxed(there, (block, warp), acquires, releases)
+                continue
+            held = self.acquired.setdefault(block, {})
             if acquires:
                 _merge(held, there)
             if releases:
@@ -356,8 +369,26 @@ class GlobalMemory(CheckedMemory):
                 _merge(there, {block: self.shared.clock[warp].copy()})
                 self.shared.tick(np.array([warp]))
 
+    def _relaxed(self, there: _Clocks, key: tuple[int, int], reads: bool, writes: bool) -> None:
+        if reads:
+            _merge(self.seen.setdefault(key, {}), there)
+        if writes:
+            _merge(there, self.fenced.get(key, {}))
 
-def _merge(into: dict[int, Array], clocks: dict[int, Array]) -> None:
+    def fence(self, lanes: Array) -> None:
+        """Order accesses by fences of some warps, together with their relaxed accesses."""
+        for lane in lanes[np.unique(self.shared.warp[lanes], return_index=True)[1]].tolist():
+            block, warp = int(self.block[lane]), int(self.shared.warp[lane])
+            held = self.acquired.setdefault(block, {})
+            _merge(held, self.seen.get((block, warp), {}))
+            self.fenced[block, warp] = {**held, block: self.shared.clock[warp].copy()}
+            self.shared.tick(np.array([warp]))
+
+
+_Clocks = dict[int, Array]  # of blocks, the clocks of their warps
+
+
+def _merge(into: _Clocks, clocks: _Clocks) -> None:
     for block, row in clocks.items():
         into[block] = np.maximum(into[block], row) if block in into else row
 
@@ -527,6 +558,20 @@ def _element(value: Array) -> Array:
 def _differ(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
     """Return which parts of elements differ, as (element,) or (element, part)."""
     return (_bytes(a) != _bytes(b)).reshape(*shape, -1).any(-1)
+
+
+class ConstantMemory:
+    """The constants of a program."""
+
+    def __init__(self, content: bytes) -> None:
+        self.bytes = np.frombuffer(content, np.uint8)
+
+    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
+        offset = address - CONSTANT
+        outside = (offset < 0) | (offset > len(self.bytes) - size)
+        refuse(outside, text, "outside of constant memory")
+        refuse(offset % size, text, f"an address is not a multiple of {size}")
+        return self.bytes[offset[:, None] + np.arange(size)], None
 
 
 class LocalMemory:

@@ -42,8 +42,37 @@ def _wait(m: Machine, i: Instruction, lanes: Array) -> None:
     m.state[lanes], m.at[lanes], m.need[lanes] = AT_BARRIER, which, count
 
 
+@operation(r"(?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?")
+def _arrive(m: Machine, i: Instruction, lanes: Array) -> None:
+    """Arrive at a barrier of the block without waiting; a barrier of arrivals alone completes."""
+    which, count = (m.read(i, word, "u32", lanes) for word in i.operands)
+    wrong = (which >= BARRIERS) | (count % WARP != 0) | (count == 0)
+    refuse(wrong, i.text, "no such barrier, or not whole warps")
+    keys = m.block[lanes].astype(np.int64) * BARRIERS + which
+    for key in np.unique(keys).tolist():
+        mine = lanes[keys == key]
+        warps = np.unique(m.warp[mine])
+        need = int(count[keys == key][0])
+        before, known, clock = m.arrivals.pop(key, (0, need, np.zeros_like(m.shared.clock[0])))
+        arrived = before + len(mine)
+        refuse(known != need, i.text, "threads disagree on how many a barrier needs")
+        refuse(arrived > need, i.text, "more threads at a barrier than it needs")
+        if arrived < need:
+            m.arrivals[key] = arrived, need, np.maximum(clock, m.shared.clock[warps].max(0))
+        m.shared.tick(warps)
+
+
+@operation(r"membar\.(cta|gl|sys)")
+@operation(r"fence\.(?:(?:sc|acq_rel|acquire|release)\.)?(cta|cluster|gpu|sys)")
+def _fence(m: Machine, i: Instruction, lanes: Array, scope: str) -> None:
+    """Order accesses of other blocks; within a block it takes a barrier."""
+    if scope != "cta":
+        m.memory.fence(lanes)
+
+
 @operation(
     r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32|bar\.warp\.sync|nanosleep\.u32|prefetch\S*"
+    r"|fence\.mbarrier_init\.release\.cluster|fence\.proxy\.async\.global"
     r"|griddepcontrol\.\w+|discard\S*|(?:applypriority|createpolicy)\S*"
 )
 def _nothing(m: Machine, i: Instruction, lanes: Array) -> None:

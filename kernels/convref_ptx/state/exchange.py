@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -64,20 +64,54 @@ def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
 @operation(r"redux\.sync\.(add|min|max|and|or|xor)\.([bsu]32)")
 def _reduce(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
     to, a, members = i.operands
-    refuse(m.read(i, members, "s32", lanes) != -1, i.text, "only whole warps are supported")
+    _check_members(m, i, members, lanes)
     warps = whole_warps(m, i, lanes)
     values = m.read(i, a, kind, lanes).reshape(warps.shape)
     found = np.ufunc.reduce(UPDATES[name], values, axis=1, dtype=values.dtype)
     m.write(i, to, np.repeat(found, WARP).view(np.uint32), lanes)
 
 
-@operation(r"vote\.sync\.(ballot|any|all)\.(b32|pred)")
+@operation(r"vote\.sync\.(ballot|any|all|uni)\.(b32|pred)")
 def _vote(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
     to, a, members = i.operands
-    refuse(m.read(i, members, "s32", lanes) != -1, i.text, "only whole warps are supported")
-    holds = m.read(i, a, "pred", lanes).reshape(whole_warps(m, i, lanes).shape)
+    _check_members(m, i, members, lanes)
+    holds = m.read(i, a.lstrip("!"), "pred", lanes) ^ (a[0] == "!")
+    holds = holds.reshape(whole_warps(m, i, lanes).shape)
     if name == "ballot":
-        found = (holds.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(1)
+        found = _mask(holds)
+    elif name == "uni":
+        found = holds.all(1) | ~holds.any(1)
     else:
         found = getattr(holds, name)(1)
     m.write(i, to, np.repeat(found, WARP).astype(numbers.TYPES[kind]), lanes)
+
+
+def _check_members(m: Machine, i: Instruction, members: Any, lanes: Array) -> None:
+    refuse(m.read(i, members, "s32", lanes) != -1, i.text, "only whole warps are supported")
+
+
+def _mask(holds: Array) -> Array:
+    """Return a bit for each of 32 truth values."""
+    return (holds.astype(np.uint32) << np.arange(WARP, dtype=np.uint32)).sum(-1, dtype=np.uint32)
+
+
+@operation(r"match\.(any|all)\.sync\.(b32|b64)")
+def _match(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
+    """Return the lanes of a warp that have the same value, or all if all have it, else none."""
+    to, a, members = i.operands
+    _check_members(m, i, members, lanes)
+    values = m.read(i, a, kind, lanes).reshape(whole_warps(m, i, lanes).shape)
+    equal = values[:, :, None] == values[:, None]
+    if name == "any":
+        m.write(i, to, _mask(equal).ravel(), lanes)
+        return
+    whole = np.repeat(equal.all((1, 2)), WARP)
+    rows = [np.where(whole, np.uint32(0xFFFFFFFF), np.uint32(0)), whole]
+    m.spread(i, names := to.split("|"), rows[: len(names)], lanes)
+
+
+@operation(r"activemask\.b32")
+def _active(m: Machine, i: Instruction, lanes: Array) -> None:
+    found = np.zeros((m.warp[-1] + 1, WARP), bool)
+    found[m.warp[lanes], m.lane[lanes]] = True
+    m.write(i, i.operands[0], _mask(found)[m.warp[lanes]], lanes)

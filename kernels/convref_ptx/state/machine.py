@@ -13,7 +13,7 @@ from ..asynchronous.maps import TensorMap
 from ..asynchronous.mbarriers import Barrier
 from ..decode import opcodes
 from ..decode.program import WARP, Fault, Instruction, Program, refuse
-from ..memory.spaces import GlobalMemory, LocalMemory, SharedMemory
+from ..memory.spaces import ConstantMemory, GlobalMemory, LocalMemory, SharedMemory
 from ..tensor_cores import matrices
 from ..watch import deadlocks
 from ..watch.races import Access, Watch
@@ -21,6 +21,7 @@ from . import exchange  # noqa: F401
 from .control import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING
 
 LANES = 8192  # threads of one vector, unless a block has more
+PATIENCE = 1000  # branches and waits after which other threads may be next
 MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
 
 
@@ -37,7 +38,8 @@ class Machine:
         self.code = [(opcodes.decoded(i.op), i) for i in program.code]
         self.fragments = matrices.fragments(program.code)
         self.constants: dict[tuple[str, str, int], Array] = {}  # by text, type and length
-        self.watch = watch
+        self.watch, self.constant = watch, ConstantMemory(bytes(program.constants))
+        memory.has_fences = any(i.op.startswith(("fence", "membar")) for i in program.code)
 
     def launch(self, grid: Sequence[int], threads: Sequence[int]) -> None:
         """Run all blocks, in random order, as many at a time as are one vector."""
@@ -76,6 +78,8 @@ class Machine:
         warps = -(-size // WARP)
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
+        # Of barriers of blocks: threads that arrived without waiting, how many it needs, clocks.
+        self.arrivals: dict[int, tuple[int, int, Array]] = {}
         # Of waiting threads: the barrier, and the threads that it needs.
         self.at, self.need = np.zeros((2, self.count), np.int64)
         self.shared = SharedMemory(self.room, self.block, self.warp, program.grains["shared"])
@@ -108,6 +112,9 @@ class Machine:
             places = np.unravel_index(index, tuple(sizes[::-1]))[::-1]
             for axis, size, place in zip("xyz", sizes, places):
                 found[f"%{name}.{axis}"], found[f"%n{name}.{axis}"] = place, 0 * place + size
+        own = np.uint32(1) << self.lane.astype(np.uint32)
+        found |= {"%lanemask_eq": own, "%lanemask_lt": own - 1, "%lanemask_le": own - 1 | own,
+                  "%lanemask_ge": ~(own - 1), "%lanemask_gt": ~(own - 1 | own)}  # fmt: skip
         return {name: value.astype(np.uint32) for name, value in found.items()}
 
     def run(self) -> None:
@@ -128,18 +135,29 @@ class Machine:
             raise Fault(self.program.located(text, "the kernel exits without waiting for it"))
 
     def _advance(self, group: Array) -> None:
-        """Run the threads of a group until each waits or has exited, lowest instruction first."""
+        """Run the threads of a group until each waits or has exited, lowest instruction first.
+
+        Threads may wait in a loop for others: after a while any instruction may be next, and then
+        the other group and the threads at full barriers go on.
+        """
+        begin = self._steps
         while len(active := np.flatnonzero(group & (self.state == RUNNING))):
-            lanes = self._next(self.all if len(active) == self.count else active)
+            if (steps := self._steps - begin) > 2 * PATIENCE:
+                return
+            lanes = self._next(self.all if len(active) == self.count else active, steps > PATIENCE)
             self._run_block(lanes, int(self.pc[lanes[0]]), len(lanes) == len(active))
 
-    def _next(self, active: Array) -> Array:
-        """Return the threads at the lowest instruction that does not wait for their whole warps."""
+    def _next(self, active: Array, any_next: bool) -> Array:
+        """Return the threads at the lowest, or any, instruction that needs no more of their warps.
+
+        A convergent instruction waits for whole warps.
+        """
         at = self.pc[active]
         least = at.min()
         if at.max() == least:
             return active
-        for pc in numbers.distinct(at):
+        found = numbers.distinct(at)
+        for pc in self.rng.permutation(found) if any_next else found:
             lanes = active[at == pc]
             if self.code[pc][0].convergent:
                 lanes = lanes[self._whole(lanes)]
@@ -159,6 +177,7 @@ class Machine:
         If all running lanes are among them (`alone`), they stop only where they diverge.
         """
         begin, leaders, whole = pc, self.program.leaders, lanes is self.all
+        last = self._steps + PATIENCE
         while alone or pc == begin or pc not in leaders:
             refuse(pc == len(self.code), self.program.name, "runs past its end")
             (function, words, diverges, convergent), i = self.code[pc]
@@ -180,7 +199,8 @@ class Machine:
             if diverges:
                 at = self.pc[lanes]
                 pc = int(at[0])
-                if not alone or (at != pc).any() or self.state[lanes].any():
+                stays = alone and self._steps < last
+                if not stays or (at != pc).any() or self.state[lanes].any():
                     return
         self.pc[lanes] = pc
 
@@ -225,6 +245,9 @@ class Machine:
         alive = np.bincount(self.block[self.state != EXITED], minlength=int(self.block[-1]) + 1)
         need = np.where(self.need[waiting], self.need[waiting], alive[self.block[waiting]])
         there = np.bincount(key, minlength=1)[key]
+        for n, (count, needs, _) in self.arrivals.items():
+            there = there + count * (key == n)
+            refuse((key == n) & (need != needs), self.program.name, "threads disagree at a barrier")
         refuse(there > need, self.program.name, "more threads at a barrier than it needs")
         if len(full := waiting[there == need]):
             self._synchronize(full, key[there == need])
@@ -243,6 +266,10 @@ class Machine:
             len(positions) != len(warps), self.program.name, "a warp waits at different barriers"
         )
         starts = np.flatnonzero(np.diff(warps // self.count, prepend=-1))
+        for n in numbers.distinct(key).tolist():
+            if arrived := self.arrivals.pop(n, None):
+                mine = warps[warps // self.count == n] % self.count
+                self.shared.clock[mine] = np.maximum(self.shared.clock[mine], arrived[2])
         self.shared.synchronize(warps % self.count, starts)
         self._resume(lanes)
 
