@@ -112,8 +112,10 @@ def rounded(values: np.ndarray[Any, Any], code: str) -> np.ndarray[Any, Any]:
     """Return `values` rounded once, to nearest even, to the type `code`; integers wrap."""
     if code == "bf16" and values.dtype != numpy_dtype("bf16"):
         return _to_bf16(values)
+    if values.dtype == (dtype := numpy_dtype(code)):
+        return values
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        return values.astype(numpy_dtype(code), copy=False)
+        return values.astype(dtype)
 
 
 def _to_bf16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -166,7 +166,7 @@ class Call:
         """Return OP.PASS, with which messages on the call begin."""
         return f"{self.op}.{self.pass_}"
 
-    @property
+    @cached_property
     def signature(self) -> Signature:
         """Return the roles of this pass."""
         return SIGNATURE[self.op, self.pass_]
@@ -183,7 +183,7 @@ class Call:
         assert isinstance(self.problem, WindowProblem)
         return self.problem
 
-    @property
+    @cached_property
     def roles(self) -> tuple[str, ...]:
         """Return the operand roles, absent ones too."""
         return self.signature.operands
@@ -197,7 +197,7 @@ class Call:
         """Return whether the operand in `role` is an array (else None)."""
         if not self.problem.has(role):
             return False
-        if self.possible_tangents and (role.endswith("_dot") or role.startswith("dd")):
+        if (role.endswith("_dot") or role.startswith("dd")) and self.possible_tangents:
             return BASE_ROLE[role] in self.carried
         return True
 
@@ -207,7 +207,7 @@ class Call:
         assert self.tangents is not None
         return self.tangents
 
-    @property
+    @cached_property
     def wanted(self) -> tuple[str, ...]:
         """Return the result roles that are computed, in order."""
         results = self.signature.results

@@ -115,11 +115,8 @@ def _call(tape: Tape, options: _Options) -> Call:
     problem = _problem(tape, op, options.limits)
     mask = _mask(tape, fixed, SIGNATURE[op, pass_])
     # silu has no integers, and an integer convolution has nothing else
-    had = [
-        [code for code in codes if problem.refuses(code, pass_) is None]
-        for codes in (dtypes, CODES)
-    ]
-    dtype = tape.pick(had[0] or had[1])
+    had = [code for code in dtypes if problem.refuses(code, pass_) is None]
+    dtype = tape.pick(had or [code for code in CODES if problem.refuses(code, pass_) is None])
     tangents = tape.choose(_TANGENTS)
     problem = problem.for_dtype(dtype, pass_)
     possible = problem.tangents(pass_)
@@ -311,11 +308,14 @@ def cases(
         if not any(available(fill, dtype) for fill in fills):
             raise invalid("strategies", f"{dtype} has none of the fills {fills}")
 
+    @cache
+    def suitable(op: str, dtype: str) -> list[str]:
+        possible = [fill for fill in fills if available(fill, dtype)] or ["int"]
+        return [fill for fill in possible if fill not in OPS[op].unsuitable_fills] or possible
+
     def build(tape: Tape) -> Case:
         call = drawn.build(tape)
-        possible = [fill for fill in fills if available(fill, call.dtype)] or ["int"]
-        suitable = [fill for fill in possible if fill not in OPS[call.op].unsuitable_fills]
         fill = tape.choose if OPS[call.op].multiplies else tape.pick
-        return Case(call, fill(suitable or possible), tape.word(2))
+        return Case(call, fill(suitable(call.op, call.dtype)), tape.word(2))
 
     return Built(build, drawn.size, drawn.large)

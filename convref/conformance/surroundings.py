@@ -98,7 +98,7 @@ def surrounded(case: Case, index: int, backend: Any) -> Case:
     around = TURNS[turn % len(TURNS)] if rest == TURN_AT else ()
     if getattr(backend, "serial", False):
         around = tuple(name for name in around if name != "threads")
-    return replace(case, around=around)
+    return replace(case, around=around) if around else case
 
 
 def other_data(case: Case) -> Case:

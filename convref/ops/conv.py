@@ -138,7 +138,7 @@ class ConvProblem(WindowProblem):
 
     def for_pass(self, pass_: str, code: str) -> ConvProblem:
         """Return the problem of `pass_`: in backward the mask alone decides on the bias."""
-        return replace(self, bias=True) if pass_ == "backward" else self
+        return replace(self, bias=True) if pass_ == "backward" and not self.bias else self
 
     def has(self, role: str) -> bool:
         return role != "b" or self.bias

@@ -42,11 +42,13 @@ def unpad(padded: Array, axes: tuple[Axis, ...]) -> Array:
     return big
 
 
+@lru_cache(maxsize=64)
 def padded_sizes(axes: tuple[Axis, ...]) -> Sizes:
     """Return the spatial sizes after padding."""
     return tuple(max(0, axis.big + axis.lo + axis.hi) for axis in axes)
 
 
+@lru_cache(maxsize=64)
 def _overlap(axes: tuple[Axis, ...]) -> tuple[Any, Any]:
     """Return the index of the real positions in the padded array, and in the array itself."""
     inner, outer = [], []
@@ -87,21 +89,27 @@ def blocks(n: int, axes: tuple[Axis, ...]) -> list[slice]:
 Part = tuple[slice, ...]
 
 
-def parts(planes: int, axes: tuple[Axis, ...], dtype: Any) -> tuple[list[Part], Array]:
+def parts(planes: int, axes: tuple[Axis, ...], dtype: Any) -> tuple[tuple[Part, ...], Array]:
     """Return parts of a filter whose taps are summed together, and memory for their columns.
 
     With few channels, the matrix product of one tap is thin: that of several taps is several times
     faster, while their columns stay cached.
     """
+    taken, size = _cut(planes, axes, COLUMNS)
+    return taken, np.empty(size, dtype)
+
+
+@lru_cache(maxsize=64)
+def _cut(planes: int, axes: tuple[Axis, ...], most: int) -> tuple[tuple[Part, ...], int]:
     tap = planes * prod(axis.small for axis in axes)
-    rest, steps = COLUMNS // max(1, tap), list[int]()
+    rest, steps = most // max(1, tap), list[int]()
     for axis in reversed(axes):
         steps.insert(0, max(1, min(axis.taps, rest)))
         rest //= axis.taps
     cuts = (
         [slice(i, i + step) for i in range(0, axis.taps, step)] for axis, step in zip(axes, steps)
     )
-    return list(product(*cuts)), np.empty(tap * prod(steps), dtype)
+    return tuple(product(*cuts)), tap * prod(steps)
 
 
 def columns(read: Array, lead: int, axes: tuple[Axis, ...], scratch: Array) -> Array:
