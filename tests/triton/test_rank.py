@@ -16,8 +16,9 @@ from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry, operands
 from convref_triton.plan import cost
 from convref_triton.plan.builder import Builder
-from convref_triton.plan.choose import choices, ranked, refusal
+from convref_triton.plan.choose import choices, plan, ranked, refusal
 from convref_triton.plan.kernels import BY_NAME
+from convref_triton.plan.launch import Copy
 from convref_triton.plan.task import Task
 
 CASES = cases(passes=("fprop", "dgrad", "wgrad"), dtypes=("f32", "bf16", "f16"), max_macs=10**6)
@@ -110,20 +111,45 @@ WIDE = cost.Work("bf16", 132, 64, 128 * 256 * 64, 48 * 1024)
 
 
 def test_time_is_bounded_by_the_slowest_resource():
-    rates = cost.Rates(l2=64.0, fill=0.0, mhz=1.0)
+    rates = cost.Rates(l2=64.0, latency=0.0, mhz=1.0)
     assert cost.bound_us(WIDE, rates=rates) == 64 * 1024
     assert cost.bound_us(WIDE._replace(loaded=2 * 64 * 1024), rates=rates) == 64 * 2048
     assert cost.bound_us(WIDE._replace(issued=4 * 3000), rates=rates) == 64 * 3000
     assert cost.bound_us(WIDE._replace(tiles=133), rates=rates) == 2 * 64 * 1024
     assert cost.bound_us(WIDE._replace(tiles=133), sms=133, rates=rates) == 64 * 1024
-    begun = replace(rates, fill=100.0)
-    assert cost.bound_us(WIDE._replace(tiles=264), rates=begun) == 2 * (64 * 1024 + 100)
-    assert cost.bound_us(WIDE._replace(tiles=264, resident=2), rates=begun) == 2 * 64 * 1024 + 100
+    slow = replace(rates, latency=1500.0)  # cycles of a step, of one tile or of two
+    assert cost.bound_us(WIDE._replace(tiles=264), rates=slow) == 2 * 64 * 1500
+    assert cost.bound_us(WIDE._replace(tiles=264, at_once=2), rates=slow) == 64 * 2048
+    few = WIDE._replace(tiles=264, at_once=4, busy=3.0)
+    assert cost.bound_us(few, rates=rates) == 3 * 64 * 1024
 
 
-def test_memory_and_parts_add_to_the_estimate():
-    alone = cost.us(WIDE, 0.0)
-    assert cost.us(WIDE, 3e9) > max(alone, 1000.0)
-    parts = WIDE._replace(beside=3e6, launches=2)
+def test_ends_of_tiles_overlap_and_stores_do_not():
+    rates = cost.Rates(fill=100.0, stored=20.0, mhz=1.0)
+    assert cost.ends_us(WIDE._replace(tiles=264), rates=rates) == 2 * 100
+    assert cost.ends_us(WIDE._replace(tiles=264, resident=2), rates=rates) == 100
+    assert cost.ends_us(WIDE._replace(tiles=264, stored=40.0), rates=rates) == 2 * (100 + 2)
+
+
+def test_memory_copies_and_parts_add_to_the_estimate():
+    rates, alone = cost.ESTIMATED, cost.us(WIDE, 0.0)
     assert isfinite(alone)
-    assert cost.us(parts, 0.0) == pytest.approx(alone + 1.0 + cost.ESTIMATED.launch_us)
+    assert cost.us(WIDE, 1000 * rates.memory) > max(alone, 1000.0)
+    parts = WIDE._replace(beside=rates.memory, launches=2)
+    assert cost.us(parts, 0.0) == pytest.approx(alone + 1.0 + rates.launch_us)
+    copies = WIDE._replace(copies=2, copied=rates.copy, maps=True)
+    assert cost.us(copies, 0.0) == pytest.approx(alone + 2 * rates.copy_us + 1.0 + rates.maps_us)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_copies_are_those_of_the_plan(line):
+    for text in (line, line.replace("mem=nhwc:", "")):
+        call = parse(text).call
+        task = task_of(call)
+        for choice in choices(task):
+            made = plan(call, operands(call), choice)
+            copies = [step for step in made.steps if isinstance(step, Copy)]
+            work = BY_NAME[choice.kernel].work_of(task, choice.tile)
+            assert work.copies == len(copies), choice
+            shapes = [made.buffers[copy.target].shape for copy in copies]
+            assert work.copied == sum(2 * 2 * prod(shape) for shape in shapes), choice

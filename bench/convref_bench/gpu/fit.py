@@ -1,13 +1,15 @@
 """Fit the rates of the cost model to a tuner's times, and report the loss of its ranking.
 
-This needs no card: a committed matrix has the lines, the configurations and the times.
+This needs no card: a committed matrix has the lines, the configurations and the times. Each
+network is also predicted by the fit to the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from math import exp, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,15 +24,21 @@ from .tuner import FEW
 if TYPE_CHECKING:
     from convref_triton.plan.cost import Rates, Work
 
-L2 = tuple(range(16, 100, 4))  # bytes a cycle that are tried
-FILL = (0, 500, 1000, 1500, 2000, 3000, 4000, 6000)  # cycles
-REACHED = np.arange(0.1, 1.3, 0.02)  # above 1 where the other figures are too pessimistic
+# Rates that are fitted, each by these factors in turn until none of them helps.
+FITTED = (
+    *("l2", "latency", "fill", "stored"),
+    *("empty_us", "maps_us", "launch_us", "copy_us", "copy"),
+)
+FACTORS = (0.5, 0.8, 0.95, 0.99, 1.01, 1.05, 1.25, 2.0)
+REACHED = np.arange(0.05, 1.3, 0.01)  # above 1 where the other figures are too pessimistic
+FAR = 0.1  # errors of the logarithm of time beyond this count linearly: outliers move no rate
 
 
 class Timed(NamedTuple):
     """A configuration on a line: its work, the bytes of the call, and its time."""
 
     line: str
+    network: str
     work: Work
     moved: float
     us: float
@@ -51,18 +59,20 @@ def timed(rows: Iterable[records.Record]) -> list[Timed]:
     from convref_triton.plan.tile import Tile
 
     found: dict[tuple[str, str], Timed] = {}
+    networks: dict[str, str] = {}
     for row in rows:
         made = row.get("configuration")
         if row.get("what") != "tuned" or not isinstance(made, dict):
             continue
-        call = parse(row["line"]).call
+        line, call = row["line"], parse(row["line"]).call
         spec = BY_NAME.get(made.get("kernel", ""))
         if spec is None or spec.work is None or len(call.wanted) > 1:
             continue
         (task,) = tasks(Builder(call, operands(call)))
         work = spec.work_of(task, Tile(*made["tile"]))
-        one = Timed(row["line"], work, call.bytes_moved(), 1e3 * row["median_ms"])
-        found[row["line"], row["arm"]] = one
+        network = networks.setdefault(line, row.get("suite", ""))
+        one = Timed(line, network, work, call.bytes_moved(), 1e3 * row["median_ms"])
+        found[line, json.dumps(made, sort_keys=True)] = one
     return list(found.values())
 
 
@@ -77,73 +87,103 @@ def rates_of(rows: Sequence[records.Record]) -> Rates:
 
 
 def fitted(found: Sequence[Timed], sms: int, rates: Rates) -> Rates:
-    """Return the rates with the least squared error of the logarithm of time."""
+    """Return the rates with the least error of the logarithm of time, a descent from `rates`."""
+    error, best = _missed(found, sms, rates)
+    while True:
+        before = error
+        for name in FITTED:
+            tried = (replace(best, **{name: getattr(best, name) * by}) for by in FACTORS)
+            error, best = min(
+                ((error, best), *(_missed(found, sms, one) for one in tried)),
+                key=lambda one: one[0],
+            )
+        if error >= 0.999 * before:
+            return best
+
+
+def _missed(found: Sequence[Timed], sms: int, rates: Rates) -> tuple[float, Rates]:
+    """Return the error of rates with the best share of each kernel, and these rates."""
+    from convref_triton.plan.cost import beside_us, bound_us, ends_us
+
     kernels = sorted({one.work.kernel for one in found})
     of = np.array([kernels.index(one.work.kernel) for one in found])
-    best = min(
-        (
-            _missed(found, of, sms, replace(rates, l2=l2, fill=fill))
-            for l2, fill in product(L2, FILL)
-        ),
-        key=lambda one: one[0],
-    )
-    _, tried, reached = best
-    return replace(tried, reached=dict(zip(kernels, reached)))
+    steps, ends, beside = np.array(
+        [
+            (
+                bound_us(one.work, sms, rates),
+                ends_us(one.work, sms, rates),
+                beside_us(one.work, rates),
+            )
+            for one in found
+        ]
+    ).T
+    moved, us = np.array([(one.moved / rates.memory, one.us) for one in found]).T
+    expected = np.hypot(steps / REACHED[:, None] + ends, moved) + beside
+    errors = np.hypot(np.log(expected / us), FAR) - FAR  # (shares, rows)
+    sums = np.array([np.bincount(of, row) for row in errors])  # (shares, kernels)
+    shares = [float(REACHED[i]) for i in sums.argmin(0)]
+    return float(sums.min(0).sum()), replace(rates, reached=dict(zip(kernels, shares)))
 
 
-def _missed(
-    found: Sequence[Timed], of: np.ndarray, sms: int, rates: Rates
-) -> tuple[float, Rates, list[float]]:
-    """Return (squared error, rates, share that each kernel reaches) for the best shares."""
-    from convref_triton.plan.cost import bound_us
+def left_out(found: Sequence[Timed], sms: int, rates: Rates) -> Iterator[tuple[Timed, float]]:
+    """Yield each row with its time as expected by the fit to all other networks."""
+    from convref_triton.plan.cost import us
 
-    bound = np.array([bound_us(one.work, sms, rates) for one in found])
-    moved = np.array([one.moved / rates.memory for one in found])
-    rest = [
-        one.work.beside / rates.memory + (one.work.launches - 1) * rates.launch_us for one in found
-    ]
-    expected = np.hypot(bound / REACHED[:, None], moved) + np.array(rest)
-    squares = np.log(expected / np.array([one.us for one in found])) ** 2  # (shares, rows)
-    sums = np.array([np.bincount(of, row) for row in squares])  # (shares, kernels)
-    return float(sums.min(0).sum()), rates, [float(REACHED[i]) for i in sums.argmin(0)]
+    for network in sorted({one.network for one in found}):
+        others = fitted([one for one in found if one.network != network], sms, rates)
+        for one in found:
+            if one.network == network:
+                yield one, us(one.work, one.moved, sms, others)
 
 
 class Loss(NamedTuple):
-    """The loss of a ranking: time of its choice over the best time, as geometric means."""
+    """The loss of a ranking: time of its choice over the best time, as geometric means.
+
+    `error` is the factor of one standard deviation of estimates around measured times.
+    """
 
     lines: int
     first: float
     few: float
     worst: float
+    error: float
 
 
-def loss(found: Sequence[Timed], sms: int, rates: Rates) -> Loss:
-    from convref_triton.plan.cost import us
-
+def loss(pairs: Iterable[tuple[Timed, float]]) -> Loss:
+    """Return the loss of rows with their expected times."""
     lines: dict[str, list[tuple[float, float]]] = {}
-    for one in found:
-        expected = us(one.work, one.moved, sms, rates)
+    for one, expected in pairs:
         lines.setdefault(one.line, []).append((expected, one.us))
+    logs = [np.log(us / took) for pairs in lines.values() for us, took in pairs]
     orders = [[took for _, took in sorted(pairs)] for pairs in lines.values() if len(pairs) > 1]
     first = [order[0] / min(order) for order in orders]
     few = [min(order[:FEW]) / min(order) for order in orders]
     means = [geometric_mean(some) if some else 1.0 for some in (first, few)]
-    return Loss(len(orders), *means, max(first, default=1.0))
+    error = exp(sqrt(float(np.square(logs).mean()))) if logs else 1.0
+    return Loss(len(orders), *means, max(first, default=1.0), error)
 
 
-COLUMNS = ("rates", "lines", "first / best", f"best of {FEW} / best", "worst first")
+COLUMNS = ("rates", "lines", "first / best", f"best of {FEW} / best", "worst first", "error")
 
 
 def losses(
     found: Sequence[Timed], sms: int, rows: Sequence[records.Record]
 ) -> tuple[list[list[Any]], Rates]:
-    """Return a table of the losses with estimated and with fitted rates, and the fitted rates."""
+    """Return a table of the losses with our rates and with fitted ones, and the fitted rates."""
+    from convref_triton.plan.cost import us
+
     guessed = rates_of(rows)
     best = fitted(found, sms, guessed)
+    plain = [
+        [(one, us(one.work, one.moved, sms, rates)) for one in found] for rates in (guessed, best)
+    ]
+    every = {"as estimated": plain[0], "fitted": plain[1]}
+    if len({one.network for one in found}) > 1:
+        every["fitted to the other networks"] = list(left_out(found, sms, guessed))
     table = []
-    for name, rates in (("as estimated", guessed), ("fitted", best)):
-        one = loss(found, sms, rates)
-        shown = (f"{one.first:.3f}", f"{one.few:.3f}", f"{one.worst:.2f}")
+    for name, pairs in every.items():
+        one = loss(pairs)
+        shown = (f"{one.first:.3f}", f"{one.few:.3f}", f"{one.worst:.2f}", f"{one.error:.2f}")
         table.append([name, one.lines, *shown])
     return table, best
 
@@ -161,6 +201,7 @@ def main(matrix: Path) -> int:
     shown, best = losses(found, sms, rows)
     print_table(COLUMNS, shown, f"{matrix.name}: what an order loses")
     reached = {kernel: round(share, 2) for kernel, share in best.reached.items()}
-    print(f"Rates(l2={best.l2:g}, fill={best.fill:g}, mhz={best.mhz:g}, memory={best.memory:.4g})")
+    rates = {name: getattr(best, name) for name in (*FITTED, "mhz", "memory")}
+    print(f"Rates({', '.join(f'{name}={value:.3g}' for name, value in rates.items())})")
     print(f"REACHED = {reached}")
     return 0

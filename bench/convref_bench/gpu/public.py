@@ -2,7 +2,7 @@
 
 The published kernels are not ours. A share of the bound and a time that even an empty kernel needs
 are fitted to the fastest arm of each line, together with two rates of the estimate; each network is
-then predicted by the fit to the others. The error of these predictions is that of an estimate.
+then predicted by the fit to the others.
 """
 
 from __future__ import annotations
@@ -73,16 +73,18 @@ class Grid:
     """The estimates of all lines under every fit that is tried."""
 
     def __init__(self, rows: Sequence[Published]) -> None:
-        from convref_triton.plan.cost import ESTIMATED, bound_us
+        from convref_triton.plan.cost import ESTIMATED, beside_us, ends_us, steps_us
 
         self.pairs = list(product(L2, FILL))
-        cards = [replace(ESTIMATED, l2=l2, fill=fill, mhz=MHZ) for l2, fill in self.pairs]
-        works, memory = [row.work for row in rows], ESTIMATED.memory
-        busy = np.array([[bound_us(w, 0, card) / w.reached for w in works] for card in cards])
-        moved = np.array([row.moved for row in rows]) / memory
-        rest = [w.beside / memory + (w.launches - 1) * ESTIMATED.launch_us for w in works]
-        share = SHARE[:, None, None]
-        held = np.hypot(busy[:, None, None] / share, moved) + np.array(rest) + FLOOR[:, None]
+        bare = replace(ESTIMATED, mhz=MHZ, empty_us=0.0)
+        cards = [replace(bare, l2=l2, fill=fill) for l2, fill in self.pairs]
+        works = [row.work for row in rows]
+        steps = np.array([[steps_us(w, 0, card) for w in works] for card in cards])
+        ends = np.array([[ends_us(w, 0, card) for w in works] for card in cards])
+        moved = np.array([row.moved for row in rows]) / bare.memory
+        beside = np.array([beside_us(w, bare) for w in works])
+        busy = steps[:, None] / SHARE[:, None] + ends[:, None]
+        held = np.hypot(busy, moved)[:, :, None] + beside + FLOOR[:, None]
         self.estimates = held  # (pairs, shares, floors, rows)
         self.errors = np.log(held / np.array([row.us for row in rows]))
 

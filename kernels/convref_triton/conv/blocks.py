@@ -11,17 +11,16 @@ that finite sums are right. Otherwise the program repeats its tile group by grou
 """
 
 from dataclasses import replace
-from math import gcd, lcm, prod
+from math import gcd, lcm
 
 import triton
 import triton.language as tl
 
 from ..common import windows
-from ..common.geometry import ITEMSIZE, Geometry, Tensor
+from ..common.geometry import Geometry, Tensor
 from ..common.index import tile_of
 from ..plan import lines
 from ..plan.builder import channels_last, vector
-from ..plan.cost import Work
 from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Task
@@ -147,12 +146,6 @@ def blocks_tiles(task: Task) -> tuple[Tile, ...]:
     return tuple(tile for tile in TILES.of(task) if tile.bk < max(2 * size, MOST))
 
 
-def blocks_work(task: Task, tile: Tile) -> Work:
-    made = gather.gather_work(blocked(task), tile)
-    wide = sum(prod(w.shape) for _, w in task.pairs) * merged(task.geometry) * ITEMSIZE[task.dtype]
-    return made._replace(beside=made.beside + 2.0 * wide, launches=made.launches + len(task.pairs))
-
-
 def expanded(task: Task, w: Tensor) -> Tensor:
     """Return a copy of filters with those of a block as one group."""
     n, order = merged(task.geometry), channels_last(len(w.shape) - 2)
@@ -189,7 +182,7 @@ SPEC = KernelSpec(
     tiles=blocks_tiles,
     add=add_blocks,
     kernels=(blocks,),
-    work=blocks_work,
+    work=lambda task, tile: gather.gather_work(blocked(task), tile),
     lines=lines.FPROP | lines.DGRAD,
     expects=Expectation(products=1, loop=((125,), (126,), (179,))),
 )

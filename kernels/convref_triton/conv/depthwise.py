@@ -263,13 +263,13 @@ def depthwise_work(task: Task, tile: Tile) -> Work:
     o, p, q = shape.big if task.kind == "scatter" else shape.small
     channels = shape.groups * (1 if task.kind == "scatter" else shape.small_channels)
     each, height = tile.per_thread, min(tile.bk, p)
-    reads = t * pairs * (s + tile.side - 1) * (6 + each)
-    writes = tile.side * (2 * each + 8) + (0 if is_last(task) else 32 * (tile.side - 1))
-    steps = reads + writes + t * r * s * pairs * tile.side * each
+    reads = 8 * t * pairs * (s + tile.side - 1)
+    writes = 3 * tile.side * each + (0 if is_last(task) else 32 * (tile.side - 1))
+    steps = reads + writes + math.ceil(1.5 * t * r * s * pairs * tile.side * each)
     strips = shape.n * o * -(-p // height) * -(-q // tile.side)
     programs = -(-strips // tile.bm) * -(-channels // tile.bn)
     begun = 2 * t * r * s * pairs * each + 100
-    return cost.thread_work(programs, (height + r - 1) * steps + begun, tile, reached=0.6)
+    return cost.thread_work(programs, (height + r - 1) * steps + begun, tile, reached=0.49)
 
 
 def add_depthwise(task: Task, tile: Tile) -> None:

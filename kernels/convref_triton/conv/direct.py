@@ -140,8 +140,8 @@ def direct_work(task: Task, tile: Tile) -> Work:
     columns = -(-task.geometry.groups * task.channels[1] // tile.bn)
     programs = -(-task.rows // tile.bm) * columns * task.classes
     terms = len(task.pairs) * taps_met(task.geometry, task.scatters) * task.channels[0]
-    of_term = 10 + 3 * tile.per_thread  # instructions: addresses, loads, sums
-    return cost.thread_work(programs, terms * of_term, tile, reached=0.4)
+    of_term = 12 + tile.per_thread  # instructions: addresses, loads, sums
+    return cost.thread_work(programs, terms * of_term + 100, tile, reached=0.3)
 
 
 def add_direct(task: Task, tile: Tile) -> None:

@@ -151,14 +151,14 @@ def direct_wgrad_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def direct_wgrad_work(task: Task, tile: Tile) -> Work:
-    shape, (o, p, q) = task.geometry, task.geometry.small
-    rows = strip_height(shape, tile)
-    pairs = shape.groups * shape.small_channels * shape.big_channels
-    programs = -(-shape.n * o * q * (p // rows) // tile.bm) * -(-pairs // tile.bn)
-    each, (t, r, s) = tile.per_thread, shape.filter
-    read = t * s * (r if shape.stride[1] > 1 else 1)  # with stride 1, r windows share it
-    instructions = rows * (read * (10 + each) + shape.taps * each)
-    return cost.thread_work(programs, instructions, tile, reached=0.2)
+    shape, size = task.geometry, prod(task.builder.call.problem.shape(task.role))
+    rows, (rg, sg, _, _) = strip_height(shape, tile), _groups(shape, tile)
+    loads = rows * sg * (1 if _rolls(shape, rg) else rg) + rows
+    instructions = 2 * loads + rows * rg * sg * tile.per_thread + 50  # of a block of strips
+    made = cost.thread_work(_programs(shape, tile), instructions, tile, reached=0.12)
+    made = made._replace(steps=-(-_strips(shape, tile)[0] // tile.bm))
+    splits = _splits(shape, tile, size)
+    return cost.in_parts(made, splits, 4 * size) if splits > 1 else made
 
 
 def strip_height(shape: Geometry, tile: Tile) -> int:
@@ -198,13 +198,22 @@ def _groups(geometry: Geometry, tile: Tile) -> tuple[int, int, int, int]:
     return rows, -(-s // along_), down, along_
 
 
+def _programs(geometry: Geometry, tile: Tile) -> int:
+    """Return the number of programs of a split."""
+    pairs = geometry.groups * geometry.small_channels * geometry.big_channels
+    _, _, down, along_ = _groups(geometry, tile)
+    return -(-pairs // tile.bn) * down * along_ * geometry.filter[0]
+
+
+def _rolls(geometry: Geometry, rows: int) -> bool:
+    """Return whether windows below each other share the rows that they read."""
+    return geometry.stride[1] == geometry.dilation[1] == 1 and rows > 1
+
+
 def _splits(geometry: Geometry, tile: Tile, size: int) -> int:
     """Return the number of splits of the sums, so that programs fill a GPU about four times."""
     blocks = -(-_strips(geometry, tile)[0] // tile.bm)
-    pairs = geometry.groups * geometry.small_channels * geometry.big_channels
-    _, _, down, along_ = _groups(geometry, tile)
-    programs = -(-pairs // tile.bn) * down * along_ * geometry.filter[0]
-    wanted = -(-archs.SMS * archs.PER_SM // programs)
+    wanted = -(-archs.SMS * archs.PER_SM // _programs(geometry, tile))
     wanted = max(min(wanted, blocks, cost.WORKSPACE // (4 * max(size, 1))), 1)
     return -(-blocks // -(-blocks // wanted)) if blocks else 1
 
@@ -240,10 +249,9 @@ def direct_wgrad_launch(
     )
     sizes += (down, along_, *geometry.lo, *divisors(along_image))
     sizes += (*over[0], a_c, *over[1], b_c, w_0, *w_taps, w_k, w_c, prod(w.shape))
-    unit_step = geometry.stride[1] == geometry.dilation[1] == 1
     return Launch(
         direct_wgrad,
-        (-(-pairs // tile.bn) * along_ * down * geometry.filter[0] * splits, 1, 1),
+        (_programs(geometry, tile) * splits, 1, 1),
         {"a": slot(a), "b": slot(b), "w": slot(w)} | dict(zip(RUNTIME, sizes)),
         {
             "RANK": 3 if geometry.rank == 3 else 2,
@@ -252,7 +260,7 @@ def direct_wgrad_launch(
             "DILATION": geometry.dilation,
             "RG": rows,
             "SG": columns,
-            "ROLL": unit_step and rows > 1,
+            "ROLL": _rolls(geometry, rows),
             "ALONE": c == each == 1,
             "WIDE": max(a.span, b.span, w.span) >= LIMIT,
             "UNIT": (a_c == 1, b_c == 1),

@@ -182,11 +182,8 @@ def flat_work(task: Task, tile: Tile) -> Work:
     full = rounded(c, tile)
     taps = task.geometry.taps // (prod(task.geometry.step) if task.kind == "scatter" else 1)
     steps = len(task.pairs) * -(-taps * full // tile.bk)
-    copied = [x for x, _ in task.pairs if not in_runs(x, 1, tile.run) or full > c]
-    moved = sum(prod(x.shape) * (1 + full / c) for x in copied) * ITEMSIZE[task.dtype]
     vector, count = tile.run * ITEMSIZE[task.dtype], gather.gather_tile_count(task, tile)
-    made = cost.block_work(task, tile, count, steps, reached=0.6, vector=vector, per_vector=16)
-    return made._replace(beside=moved, launches=1 + len(copied))
+    return cost.block_work(task, tile, count, steps, reached=0.6, vector=vector, per_vector=16)
 
 
 def rounded(c: int, tile: Tile) -> int:

@@ -240,7 +240,8 @@ def box_work(task: Task, tile: Tile, pixels: int, channels: int, reached: float)
     rows = rows_read(task, boxes * task.classes, pixels)
     loaded = (rows + channels) * tile.bk * ITEMSIZE[task.dtype]
     steps = gather_steps(task, tile)
-    return cost.block_work(task, tile, count, steps, reached=reached, loaded=loaded)
+    made = cost.block_work(task, tile, count, steps, reached=reached, loaded=loaded)
+    return made._replace(maps=True)
 
 
 def add_boxes(task: Task, tile: Tile, launch: Callable[..., Launch]) -> None:

@@ -155,18 +155,15 @@ def wgrad_tiles(task: Task) -> tuple[Tile, ...]:
 
 
 def wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
-    """Return the number of splits of the sums, and their work, copies into vectors included."""
+    """Return the number of splits of the sums, and their work."""
     shape = task.geometry
     rows = rounded(shape.small_channels, tile)
     columns = rounded(shape.big_channels, tile) * shape.taps
     count = -(-rows // tile.bm) * -(-columns // tile.bn) * shape.groups
     steps = -(-shape.n * prod(shape.small) // tile.bk) if task.pairs else 0
-    vector = tile.run * ITEMSIZE[task.dtype]
+    vector = max(tile.run * ITEMSIZE[task.dtype], task.width)
     made = cost.block_work(task, tile, count, steps, reached=0.6, vector=vector, per_vector=24)
-    found = [(t, channels) for t, channels in sides(task) if not _fits(t, channels, tile)]
-    moved = sum(prod(t.shape) * (1 + rounded(c, tile) / c) for t, c in found)
-    moved *= ITEMSIZE[task.dtype]
-    return cost.cut(task, made._replace(beside=moved, launches=1 + len(found)))
+    return cost.cut(task, made)
 
 
 def add_wgrad(task: Task, tile: Tile) -> None:

@@ -8,7 +8,7 @@ from convref.case import Call
 
 from ..common.geometry import ITEMSIZE, LIMIT, Tensor, geometry
 from ..conv.direct import MOST_CHANNELS
-from . import archs, measured
+from . import archs, cost, measured
 from .builder import Builder
 from .kernels import BY_NAME, KERNELS, serving
 from .launch import KernelPlan
@@ -149,7 +149,8 @@ def expected(task: Task, unproven: bool = False) -> tuple[Choice, str]:
         else:
             passed.append(f"no {spec.name}: {reason}")
     (us, best, tile), *others = sorted(found, key=lambda one: one[0])
-    why = [f"estimated {us:.3g} us" if best.work else "the only kernel"]
+    estimated = f"estimated {us:.3g} us within a factor of {cost.ERROR}"
+    why = [estimated if best.work else "the only kernel"]
     why += ["no card has run it"] * best.measured_only
     why += [f"{spec.name} {us:.3g} us" for us, spec, _ in others]
     return Choice(best.name, tile, best.source), "; ".join(why + passed)

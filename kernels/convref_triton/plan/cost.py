@@ -1,11 +1,12 @@
-"""The cost model: the time of a kernel, estimated from its products and its loads.
+"""The cost model: the time of a kernel, estimated from its products, its loads and its stores.
 
 A multiprocessor computes its share of the tiles one after the other. A step of a tile takes as long
 as its products at peak, as its blocks take to come from the L2 cache, or as its instructions take
-to be issued, whichever is longest; `Work.reached` is the share of that bound which a kernel
-reaches. The bytes that a call has to move at least overlap with it.
+to be issued, whichever is longest; a kernel reaches a share of that bound. Then come the ends of
+tiles, of which some overlap, and their stores. The bytes that a call has to move at least overlap
+with all of it; launches and copies of operands do not.
 
-No figure is measured here: the bench's `fit` finds them in a tuner's times.
+The bench's `fit` finds the rates in a tuner's times.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ LINE = 128  # bytes of 64 channels, which blocks of tensor maps have
 ALWAYS = 10**6  # resident tiles of a persistent kernel, which overlaps each end with other work
 WARP_GROUP = 64  # rows that four warps multiply together; fewer are multiplied at half the rate
 ADDRESSES = 64  # registers of a thread besides its accumulators
+BUSY = 2.25  # programs of four warps that hide the latency of their instructions
 LEAST_STEPS = 8  # of a part of a sum, to fill the pipeline
 WORKSPACE = 2**26  # bytes of parts, at most
 
@@ -41,29 +43,51 @@ class Work(NamedTuple):
     products: float  # multiplications of a step, those of padding too
     loaded: float  # bytes that a step loads into a multiprocessor
     issued: float = 0.0  # warp instructions of a step, where instruction issue may be the bound
-    beside: float = 0.0  # bytes that copies and partial sums move through memory
+    stored: float = 0.0  # bytes of a tile that are stored
+    beside: float = 0.0  # bytes that partial sums move through memory
     launches: int = 1
+    # Copies of operands and results into other orders, and the bytes that they read and write.
+    copies: int = 0
+    copied: float = 0.0
     # Tiles that a multiprocessor has at a time: one is begun or ended while others multiply.
     resident: int = 1
+    at_once: int = 1  # tiles that a multiprocessor computes at a time
+    busy: float = 1.0  # tiles that keep a multiprocessor busy: fewer take as long
+    maps: bool = False  # whether it reads tensor maps
     # Share of the bound. Kernels that load with one warp and multiply with others come closest.
     reached: float = 1.0
     kernel: str = ""  # name of the `KernelSpec`
 
 
+# Shares of the bound that kernels reached on an H200.
+REACHED = {
+    **{"gather": 0.67, "flat": 0.28, "tma": 0.52, "im2col": 0.78, "wgrad": 0.54},
+    **{"gluon_fprop": 0.78, "gluon_halo": 0.78, "gluon_wgrad": 0.83, "gluon_halo_wgrad": 0.78},
+    **{"depthwise": 0.51, "direct": 0.29, "direct_wgrad": 0.10},
+}
+
+
 @dataclass(frozen=True)
 class Rates:
-    """The figures of a card; those given here are estimates for an H100 or H200."""
+    """The figures of a card; those given here are measured on an H200 (`convref bench fit`)."""
 
-    l2: float = 40.0  # bytes that come from the L2 cache in a cycle, for each multiprocessor
-    fill: float = 1500.0  # cycles in which a tile is begun and ended
-    mhz: float = 1600.0  # clock under load
-    memory: float = 3e6  # bytes a microsecond
-    launch_us: float = 2.0  # between one kernel of a call and the next
-    # By kernel, where that is not its `Work.reached`.
-    reached: Mapping[str, float] = field(default_factory=dict)
+    l2: float = 70.0  # bytes that come from the L2 cache in a cycle, for each multiprocessor
+    fill: float = 2500.0  # cycles in which a tile is begun and ended
+    latency: float = 300.0  # cycles that a step takes at least, however many tiles have one
+    stored: float = 20.0  # bytes that a multiprocessor stores in a cycle
+    mhz: float = 1980.0  # clock under load
+    memory: float = 4.25e6  # bytes a microsecond
+    empty_us: float = 1.7  # of a kernel that does nothing
+    maps_us: float = 2.0  # more of one that reads tensor maps
+    launch_us: float = 2.6  # between one kernel of a call and the next
+    copy_us: float = 2.2  # of a copy of nothing
+    copy: float = 1.06e6  # bytes a microsecond that copies read and write
+    # By kernel; `Work.reached` of those that are not in it.
+    reached: Mapping[str, float] = field(default_factory=lambda: REACHED)
 
 
 ESTIMATED = Rates()
+ERROR = 1.2  # factor of a standard deviation, on an H200, for networks left out of the fit
 
 
 def step(numbers: str, products: float, loaded: float, issued: float, rates: Rates) -> float:
@@ -75,34 +99,64 @@ def step(numbers: str, products: float, loaded: float, issued: float, rates: Rat
     return max(products / PRODUCTS[numbers], loaded / rates.l2, issued / ISSUED)
 
 
+def turns(work: Work, sms: int = 0) -> int:
+    """Return the tiles of the multiprocessor that has most."""
+    return -(-work.tiles // (sms or archs.SMS))
+
+
 def bound_us(work: Work, sms: int = 0, rates: Rates = ESTIMATED) -> float:
-    """Return the microseconds in which the multiprocessors do their share, if all reach the bound.
+    """Return the microseconds of the steps of one multiprocessor's tiles, if it reaches the bound.
 
     >>> one = Work("bf16", 132, 10, 128 * 128 * 64, 0.0)
-    >>> bound_us(one._replace(tiles=133)) / bound_us(one)
-    2.0
+    >>> [round(bound_us(one._replace(tiles=n)) / bound_us(one), 9) for n in (133, 529)]
+    [2.0, 5.0]
+    >>> few = one._replace(at_once=4, busy=2.5)
+    >>> [round(bound_us(few._replace(tiles=n)) / bound_us(one), 9) for n in (133, 529)]
+    [2.5, 6.5]
     """
-    turns = -(-work.tiles // (sms or archs.SMS))
-    cycles = turns * work.steps * step(work.numbers, work.products, work.loaded, work.issued, rates)
-    return (cycles + -(-turns // work.resident) * rates.fill) / rates.mhz
+    each = step(work.numbers, work.products, work.loaded, work.issued, rates)
+    least = max(work.busy * each, rates.latency)
+    waves, rest = divmod(turns(work, sms), work.at_once)
+    last = max(rest * each, least) if rest else 0.0
+    return work.steps * (waves * max(work.at_once * each, least) + last) / rates.mhz
+
+
+def steps_us(work: Work, sms: int = 0, rates: Rates = ESTIMATED) -> float:
+    """Return the microseconds of the steps of one multiprocessor's tiles."""
+    return bound_us(work, sms, rates) / rates.reached.get(work.kernel, work.reached)
+
+
+def ends_us(work: Work, sms: int = 0, rates: Rates = ESTIMATED) -> float:
+    """Return the microseconds in which one multiprocessor begins, ends and stores its tiles."""
+    tiles = turns(work, sms)
+    ends = -(-tiles // work.resident) * rates.fill
+    return (ends + tiles * work.stored / rates.stored) / rates.mhz
+
+
+def beside_us(work: Work, rates: Rates = ESTIMATED) -> float:
+    """Return the microseconds of launches, copies and partial sums, which overlap with nothing."""
+    once = rates.empty_us + work.maps * rates.maps_us + (work.launches - 1) * rates.launch_us
+    copies = work.copies * rates.copy_us + work.copied / rates.copy
+    return once + copies + work.beside / rates.memory
 
 
 def longest(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) -> str:
-    """Return the bound of a kernel: products, L2, issue, ends of tiles, memory, launches.
+    """Return the longest part: products, L2, issue, ends of tiles, memory, copies, launches.
 
-    >>> longest(Work("bf16", 132, 9, 64 * 64 * 64, 2 * 64 * 64 * 2), 0.0)
+    >>> longest(Work("bf16", 132, 99, 64 * 64 * 64, 2 * 64 * 64 * 2), 0.0)
     'L2'
     """
-    turns = -(-work.tiles // (sms or archs.SMS))
-    cycles = {
-        "products": turns * work.steps * work.products / PRODUCTS[work.numbers],
-        "L2": turns * work.steps * work.loaded / rates.l2,
-        "issue": turns * work.steps * work.issued / ISSUED,
-        "ends of tiles": -(-turns // work.resident) * rates.fill,
-        "memory": (moved + work.beside) / rates.memory * rates.mhz,
-        "launches": (work.launches - 1) * rates.launch_us * rates.mhz,
+    steps = turns(work, sms) * work.steps / rates.mhz
+    us = {
+        "products": steps * work.products / PRODUCTS[work.numbers],
+        "L2": steps * work.loaded / rates.l2,
+        "issue": steps * work.issued / ISSUED,
+        "ends of tiles": ends_us(work, sms, rates),
+        "memory": (moved + work.beside) / rates.memory,
+        "copies": beside_us(Work("", 0, 0, 0, 0, copies=work.copies, copied=work.copied), rates),
+        "launches": beside_us(work._replace(copies=0, copied=0, beside=0), rates),
     }
-    return max(cycles, key=lambda name: cycles[name])
+    return max(us, key=lambda name: us[name])
 
 
 def us(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) -> float:
@@ -110,9 +164,8 @@ def us(work: Work, moved: float, sms: int = 0, rates: Rates = ESTIMATED) -> floa
 
     Every kernel has to move `moved` bytes for the call; `sms` = 0 means those of `archs`.
     """
-    busy = bound_us(work, sms, rates) / rates.reached.get(work.kernel, work.reached)
-    rest = work.beside / rates.memory + (work.launches - 1) * rates.launch_us
-    return hypot(busy, moved / rates.memory) + rest
+    busy = steps_us(work, sms, rates) + ends_us(work, sms, rates)
+    return hypot(busy, moved / rates.memory) + beside_us(work, rates)
 
 
 def block_work(
@@ -134,6 +187,7 @@ def block_work(
     room = archs.shared(task.arch) // (blocks * tile.stages), archs.REGISTERS // registers
     products *= prod(tile[:3]) * (1 if max(tile[:2]) >= WARP_GROUP else 2)
     issued = per_vector * blocks / (32 * vector)
+    resident = resident or max(1, min(room))
     return Work(
         task.numbers,
         tiles,
@@ -141,19 +195,19 @@ def block_work(
         products,
         loaded or blocks,
         issued,
-        resident=resident or max(1, min(room)),
+        tile.bm * tile.bn * ITEMSIZE[task.dtype],
+        resident=resident,
+        at_once=1 if resident == ALWAYS else resident,
+        maps=resident == ALWAYS,
         reached=reached,
     )
 
 
 def thread_work(programs: int, instructions: int, tile: Tile, *, reached: float) -> Work:
-    """Return the work of programs, given the instructions that each thread issues.
-
-    A multiprocessor runs several programs at a time: fewer take as long.
-    """
-    issued = archs.PER_SM * tile.warps * instructions
-    turns = -(-programs // archs.PER_SM)
-    return Work("ieee", turns, 1, 0.0, 0.0, issued, resident=ALWAYS, reached=reached)
+    """Return the work of programs, given the instructions that each thread issues."""
+    issued = float(tile.warps * instructions)
+    options = {"resident": ALWAYS, "at_once": archs.PER_SM, "busy": BUSY, "reached": reached}
+    return Work("ieee", programs, 1, 0.0, 0.0, issued, **options)
 
 
 def cut(task: Task, whole: Work) -> tuple[int, Work]:
@@ -169,7 +223,8 @@ def cut(task: Task, whole: Work) -> tuple[int, Work]:
     most = max(min(steps // LEAST_STEPS, WORKSPACE // max(size, 1)), 1)
     wanted = {min(max(waves * archs.SMS // max(whole.tiles, 1), 1), most) for waves in (1, 2)} | {1}
     counts = {-(-steps // -(-steps // parts)) for parts in wanted} if steps else {1}
-    works = {parts: in_parts(whole, parts, size) for parts in sorted(counts)}
+    wide = whole._replace(stored=whole.stored * 4 / ITEMSIZE[task.dtype])  # parts are float32
+    works = {n: in_parts(wide, n, size) if n > 1 else whole for n in sorted(counts)}
     best = min(works, key=lambda parts: us(works[parts], moved))
     return best, works[best]
 
@@ -180,8 +235,6 @@ def in_parts(whole: Work, parts: int, size: int) -> Work:
     >>> in_parts(Work("bf16", 4, 64, 1.0, 1.0), 16, 4096)[1:3]
     (64, 4)
     """
-    if parts == 1:
-        return whole
     return whole._replace(
         tiles=whole.tiles * parts,
         steps=-(-whole.steps // parts),

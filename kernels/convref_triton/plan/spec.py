@@ -5,14 +5,18 @@ only these rows.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
+from math import prod
 from typing import Any, NamedTuple
 
+from ..common.geometry import ITEMSIZE
 from ..hopper import precompiled
 from . import archs, cost
+from .builder import Builder
 from .cost import ESTIMATED, Rates, Work
+from .launch import Copy
 from .lines import Line
 from .task import Task
 from .tile import Tile
@@ -75,7 +79,19 @@ class KernelSpec:
 
     def work_of(self, task: Task, tile: Tile) -> Work:
         assert self.work is not None, self.name
-        return self.work(task, tile)._replace(kernel=self.name)
+        copies, copied = self.copies(task, tile)
+        return self.work(task, tile)._replace(kernel=self.name, copies=copies, copied=copied)
+
+    def copies(self, task: Task, tile: Tile) -> tuple[int, float]:
+        """Return how many tensors a task copies on a tile, and the bytes that this moves."""
+        key = self.name, tile.bk, tile.run  # no copy depends on more of a tile
+        if key not in task.copied:
+            builder = Builder(task.builder.call, task.builder.tensors)
+            self.add(replace(task, builder=builder), tile)
+            made = [builder.buffers[s.target] for s in builder.steps if isinstance(s, Copy)]
+            moved = sum(2.0 * prod(to.shape) * ITEMSIZE[to.dtype] for to in made)
+            task.copied[key] = len(made), moved
+        return task.copied[key]
 
     def us(self, task: Task, tile: Tile, rates: Rates = ESTIMATED) -> float:
         moved = task.builder.call.bytes_moved()

@@ -1,7 +1,7 @@
 """A task: one result of a call, with its kind of sum, its operands and its destination."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
@@ -54,6 +54,10 @@ class Task:
     fusion: Fusion = UNFUSED
     arch: str = archs.DEFAULT  # architecture of the device
     sms: int = 0  # multiprocessors of the device; 0 where there is none
+    # Number and bytes of copies, by what they depend on; `KernelSpec.copies` keeps them here.
+    copied: dict[tuple[str, int, int], tuple[int, float]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def programs(self) -> int:
