@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
 
+import side_by_side  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from convref_ptx import Fault, device  # noqa: E402
@@ -291,29 +292,21 @@ def test_architecture_must_be_known():
         pass
 
 
-@triton.jit
-def nested(x, out, rows, columns, BLOCK: tl.constexpr, FLAT: tl.constexpr):
-    i, sums = tl.arange(0, BLOCK), tl.zeros((BLOCK,), tl.float32)
-    if rows == 0:
-        tl.assume(columns > 0)
-        sums += tl.load(x + i)
-    else:
-        for row in tl.range(0, rows, flatten=FLAT):
-            for column in range(columns):
-                sums += tl.load(x + column * BLOCK + i)
-                tl.store(out + (1 + row) * BLOCK + i, sums)
-    tl.store(out + i, sums)
-
-
 FLATTENED = pytest.mark.xfail(reason="triton issue 11519: 3.6.0 to 3.8.0 miscompile", strict=False)
 
 
 @pytest.mark.parametrize("flat", [False, pytest.param(True, marks=FLATTENED)])
 def test_inner_loop_without_iterations(flat):
-    out = torch.full((5, BLOCK), -1.0)
-    with device("sm_90"):
-        nested[(1,)](torch.ones(BLOCK), out, 4, 0, BLOCK, flat)
-    assert out[:, 0].tolist() == [0, -1, -1, -1, -1]
+    assert side_by_side.computed(flat)[1] == side_by_side.WANTED
+
+
+def test_versions_are_shown_side_by_side(capsys):
+    found = side_by_side.described()
+    side_by_side.show([found, {**found, "version": "0"}])
+    lines = capsys.readouterr().out.splitlines()
+    assert f"Triton {triton.__version__}, flatten=False: right, [0.0, -1.0" in lines[0]
+    assert re.fullmatch(rf"Triton {triton.__version__} +\| Triton 0", lines[4])
+    assert any(re.fullmatch(r"(mov.u32 %r1, %tid.x;) +\| \1", line) for line in lines)
 
 
 @triton.jit
