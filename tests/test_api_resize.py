@@ -6,10 +6,8 @@ import inspect
 from typing import Any
 
 import numpy as np
-import onnx.reference
 import pytest
 from numpy.testing import assert_array_equal
-from onnx import TensorProto, helper
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -87,7 +85,9 @@ def test_channels_last_is_the_same_numbers(rank: int) -> None:
 
 def by_onnx(x: Any, sizes: Any, scales: Any, roi: Any, attributes: dict[str, Any]) -> Any:
     """Return what ONNX's own evaluator makes of the node."""
-    number = TensorProto.DOUBLE
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
+    helper, number = onnx.helper, onnx.TensorProto.DOUBLE
     names = ["x", "roi", "scales" if sizes is None else "", "sizes" if sizes is not None else ""]
     node = helper.make_node("Resize", names, ["y"], **attributes)
     graph = helper.make_graph(
@@ -96,8 +96,8 @@ def by_onnx(x: Any, sizes: Any, scales: Any, roi: Any, attributes: dict[str, Any
         [
             helper.make_tensor_value_info("x", number, x.shape),
             helper.make_tensor_value_info("roi", number, None),
-            helper.make_tensor_value_info("scales", TensorProto.FLOAT, None),
-            helper.make_tensor_value_info("sizes", TensorProto.INT64, None),
+            helper.make_tensor_value_info("scales", onnx.TensorProto.FLOAT, None),
+            helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, None),
         ],
         [helper.make_tensor_value_info("y", number, None)],
     )
@@ -110,7 +110,7 @@ def by_onnx(x: Any, sizes: Any, scales: Any, roi: Any, attributes: dict[str, Any
         "scales": np.array([1, 1, *(scales or ())], np.float32),
         "sizes": np.array([*x.shape[:2], *(sizes or ())]),
     }
-    (y,) = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    (y,) = evaluator(model).run(None, feeds)
     return y
 
 
