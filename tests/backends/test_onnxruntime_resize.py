@@ -9,7 +9,9 @@ from convref.conformance.examine import examine
 from convref.conformance.generate import Axes, chunk_cases
 
 module = pytest.importorskip(
-    "convref.backends.onnxruntime.adapter", reason="needs convref[onnx]: onnx and onnxruntime"
+    "convref.backends.onnxruntime.adapter",
+    reason="needs convref[onnx]: onnx and onnxruntime",
+    exc_type=ImportError,
 )
 
 
