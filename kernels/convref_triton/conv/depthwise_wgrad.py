@@ -179,6 +179,8 @@ def depthwise_wgrad_refusal(task: Task) -> str | None:
     shape = task.geometry
     if shape.big_channels != 1 or shape.small_channels != 1:
         return "not depthwise"
+    if not task.pairs:
+        return "no products"
     if not all(is_channels_last(x) for pair in task.pairs for x in pair):
         return "channels are not innermost"
     if shape.dilation[2] > 1:
