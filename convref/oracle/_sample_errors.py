@@ -7,6 +7,7 @@ with the change of the weights: both are the formulas of `sample`, with another 
 
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import cached_property
 from math import log1p, prod
 from typing import Any
 
@@ -75,12 +76,13 @@ class Displaced(Moduli):
 
     def gather(self, x: Array, *orders: int) -> Array:
         """Return the change of each sample."""
-        return sum((Moduli.gather(part, x, *orders) for part in self._parts()), np.zeros(()))
+        return sum((Moduli.gather(part, x, *orders) for part in self._parts), np.zeros(()))
 
     def scatter(self, dy: Array, *orders: int) -> Array:
         """Return the change of each element."""
-        return sum((Moduli.scatter(part, dy, *orders) for part in self._parts()), np.zeros(()))
+        return sum((Moduli.scatter(part, dy, *orders) for part in self._parts), np.zeros(()))
 
+    @cached_property
     def _parts(self) -> list[Moduli]:
         """Return, for each axis, a sampler with W before it, E on it, and W + E after it."""
         found: list[Moduli] = []

@@ -12,7 +12,8 @@ and the weight of an element is the product over axes. At a kink, K' is the deri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -55,11 +56,12 @@ class Sampler:
 
     def gather(self, x: Array, *orders: int) -> Array:
         """Return each sample of x, differentiated `orders` times by its position on each axis."""
-        flat = x.reshape(*x.shape[:2], prod(self.space))
-        total = np.zeros((*x.shape[:2], *self.axes[0].element.shape[2:]), x.dtype)
-        for index, inside, weight in self.taps(orders):
-            values = np.where(inside[:, None], np.take_along_axis(flat, index[:, None], 2), 0)
-            total = total + weight[:, None] * values
+        batch, channels = x.shape[:2]
+        flat = x.reshape(batch, channels, prod(self.space))
+        total = np.zeros((batch, channels, *self.axes[0].element.shape[2:]), x.dtype)
+        lead = np.arange(batch)[:, None, None], np.arange(channels)[:, None]
+        for (index, inside), weight in zip(self.reads, self.weights(orders)):
+            total = total + weight * np.where(inside, flat[(*lead, index)], 0)
         return total
 
     def scatter(self, dy: Array, *orders: int) -> Array:
@@ -67,24 +69,28 @@ class Sampler:
         batch, channels = dy.shape[:2]
         sums = np.zeros((batch, channels, prod(self.space)), dy.dtype)
         lead = np.arange(batch)[:, None, None], np.arange(channels)[:, None]
-        for index, inside, weight in self.taps(orders):
-            terms = np.where(inside[:, None], weight[:, None] * dy, 0)
-            np.add.at(sums, (*lead, index[:, None]), terms)
+        for (index, inside), weight in zip(self.reads, self.weights(orders)):
+            np.add.at(sums, (*lead, index), np.where(inside, weight * dy, 0))
         return sums.reshape(batch, channels, *self.space)
 
-    def taps(self, orders: Sequence[int]) -> list[tuple[Array, Array, Array]]:
-        """Return flat index, inside and weight (B, L) of every combination of the axes' taps."""
+    @cached_property
+    def reads(self) -> list[tuple[Array, Array]]:
+        """Return flat index and inside (B, 1, L) of every combination of the axes' taps."""
         found = []
         for each in product(*(range(len(axis.element)) for axis in self.axes)):
             index: Any = 0
             inside: Any = True
-            weight: Any = 1
-            for axis, size, tap, order in zip(self.axes, self.space, each, orders, strict=True):
+            for axis, size, tap in zip(self.axes, self.space, each, strict=True):
                 index = index * size + axis.element[tap]
                 inside = inside & axis.inside[tap]
-                weight = weight * axis.weights[order][tap]
-            found.append((index, inside, weight))
+            found.append((index[:, None], inside[:, None]))
         return found
+
+    def weights(self, orders: Sequence[int]) -> Iterator[Array]:
+        """Yield the weight (B, 1, L) of every combination, differentiated `orders` times."""
+        rows = (axis.weights[order] for axis, order in zip(self.axes, orders, strict=True))
+        for each in product(*rows):
+            yield prod(each[1:], start=each[0])[:, None]
 
 
 class Separable(Sampler):
