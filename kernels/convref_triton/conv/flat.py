@@ -94,7 +94,7 @@ def flat(
     from_x = top * image_x + group * group_x
     from_w = group * group_w + w_0 + first[0] * w_t + first[1] * w_r + first[2] * w_s
     x_row = n * x_n + i_d * x_d + i_h * x_h + i_w * x_w
-    column, known = gather.read_columns(outs, K, UNIT)
+    known = outs < K
 
     MOVE: tl.constexpr = WINDOW.move
     STEP: tl.constexpr = WINDOW.step
@@ -120,7 +120,7 @@ def flat(
         if PAIRS == 2:
             left, right = tl.where(pair == 0, x, x_2), tl.where(pair == 0, w, w_2)
         x_tile = (left + from_x + x_row)[:, None] + here[None, :]
-        w_tile = (right + from_w + column * w_k)[None, :] + there[:, None]
+        w_tile = (right + from_w + outs * w_k)[None, :] + there[:, None]
         a = tl.load(x_tile, on_x, other=0.0)  # (BM, BK)
         b = tl.load(w_tile, on_w, other=0.0)  # (BK, BN)
         acc = tl.dot(a, b, acc, input_precision=PRECISION)

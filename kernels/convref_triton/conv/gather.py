@@ -76,16 +76,6 @@ def in_elements(x, w, y, C, K, UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.c
 
 
 @triton.jit
-def read_columns(outs, K, UNIT: tl.constexpr):
-    """Return the columns of w that result channels read, and their mask."""
-    known = outs >= 0
-    column = tl.minimum(outs, K - 1)  # a column that is not stored may hold anything
-    if UNIT[1] == 2:  # but where loads run along the columns, a mask keeps them wide
-        known, column = outs < K, outs
-    return column, known
-
-
-@triton.jit
 def store_tile(
     acc, y, bias, scale, shift, residual, rows, M, top, n, written, sizes, outs, K, group, part,
     steps, ACTIVATION: tl.constexpr,
@@ -181,8 +171,8 @@ def gather(
     from_x = top * image_x + group * group_x
     from_w = group * group_w + w_0 + first[0] * w_t + first[1] * w_r + first[2] * w_s
     x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
-    column, known = read_columns(outs, K, UNIT)
-    w_tile = (cols * w_c)[:, None] + (column * w_k)[None, :]
+    known = outs < K
+    w_tile = (cols * w_c)[:, None] + (outs * w_k)[None, :]
 
     pair, t, r, s, c = 0, 0, 0, 0, 0
     left_over = PAIRS * count[0] * count[1] * count[2] * tl.cdiv(C, BK)
