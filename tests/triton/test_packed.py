@@ -21,7 +21,7 @@ from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Copy
 from convref_triton.run import gpu, packed
 
-LINE = "conv.dgrad:n1c64k64_i6x6_f3x3_p1:dt=bf16:mem=nhwc"  # a filter is read with k innermost
+LINE = "conv.dgrad:n1c64k64_i6x6_f3x3_p1:dt=bf16:mem=x.nhwc,dy.nhwc"  # w is read with k innermost
 BYTES = 64 * 64 * 9 * 2
 
 
