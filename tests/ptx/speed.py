@@ -1,4 +1,4 @@
-"""Measure the interpreter of PTX: `speed.py seconds`, `record FILE` or `rates FILE`.
+"""Measure the interpreter of PTX: `speed.py seconds`, `profile matmul`, `record` or `rates FILE`.
 
 `seconds` runs the kernels, with TRITON_INTERPRET=1 in Triton's own interpreter. `record` compiles
 them and counts the instructions that they execute; `rates` runs what was recorded, also with the
@@ -8,6 +8,7 @@ them and counts the instructions that they execute; `rates` runs what was record
 import pickle
 import sys
 import time
+from collections import Counter
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -112,6 +113,50 @@ def seconds():
             print(f"{name:12} {_least(run):8.2f} s", flush=True)
 
 
+def profile(name="matmul", arch="sm_90"):
+    """Print where the time of a kernel goes: by part of the interpreter, then by opcode.
+
+    The rest is the choice of threads, barriers, and the operands of the launch.
+    """
+    from convref_ptx import device
+    from convref_ptx.state.machine import Machine
+
+    spent, calls, made = Counter(), Counter(), Machine.__init__
+
+    def init(machine, *args):
+        made(machine, *args)
+        machine.code = [
+            (s._replace(function=timed(s.function, ".".join(i.op.split(".")[:2]))), i)
+            for s, i in machine.code
+        ]
+
+    def timed(function, op):
+        key = function.__module__.split(".")[1], op
+
+        def run(*args):
+            start = time.process_time()
+            function(*args)
+            spent[key] += time.process_time() - start
+            calls[key] += 1
+
+        return run
+
+    with device(arch, cuda=False):
+        RUNS[name]()  # compiles
+        with mock.patch.object(Machine, "__init__", init):
+            start = time.process_time()
+            RUNS[name]()
+            total = time.process_time() - start
+    spent["rest", ""] = total - sum(spent.values())
+    rooms = Counter()
+    for (room, _), seconds in spent.items():
+        rooms[room] += seconds
+    for room, seconds in rooms.most_common():
+        print(f"{seconds / total:6.1%} {room}")
+    for (room, op), seconds in spent.most_common():
+        print(f"{seconds / total:6.1%} {seconds:7.3f} s {calls[room, op]:7} {room:12} {op}")
+
+
 def record(path):
     """Write the launches, with the number of instructions that their threads execute."""
     from convref_ptx.state.machine import Machine
@@ -173,4 +218,5 @@ def rates(path):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"seconds": seconds, "record": record, "rates": rates}[sys.argv[1]](*sys.argv[2:])
+    commands = {"seconds": seconds, "profile": profile, "record": record, "rates": rates}
+    commands[sys.argv[1]](*sys.argv[2:])

@@ -2,7 +2,8 @@
 
 `PYTHONPATH=tests/ptx python -m corpora liger fla` prints a table. What is not installed is skipped.
 attorch and Triton's tutorials are no packages: CONVREF_CORPORA names the folder that has `attorch`
-(github.com/BobMcDear/attorch) and `tutorials` (triton-lang/triton, python/tutorials).
+(github.com/BobMcDear/attorch at 67c2772baf33913ef51c2d1064f746ca17b63749) and `tutorials`
+(triton-lang/triton, python/tutorials).
 """
 
 import contextlib
