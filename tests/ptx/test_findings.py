@@ -108,6 +108,21 @@ def test_a_race_in_another_vector_of_blocks():
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("ld.global.b32 %r5, [%rd0+6];", r"6 of x uint32\(64\)"),
+        ("@%p1 ld.shared.v2.b32 {%r5, %r6}, [%r1+12];", "12 of shared memory"),
+        ("cp.async.ca.shared.global [%r1], [%rd0+4], 8;", r"4 of x uint32\(64\)"),
+        ("ld.global.b32 %r5, [%rd0+-9999];", "every allocation"),
+    ],
+)
+def test_a_misaligned_access_names_its_place(line, where):
+    assert re.search(
+        rf"an address is not a multiple of [48]: (byte|before) {where} \(", found([line])
+    )
+
+
 TRY = """{ .reg .pred done; again: mbarrier.try_wait.parity.shared.b64 done, [%r1+1024], PARITY;
     @!done bra.uni again; }"""
 INIT = "@%p4 mbarrier.init.shared::cta.b64 [%r1+1024], 3; bar.sync 0;"

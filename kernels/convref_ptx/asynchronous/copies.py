@@ -16,7 +16,7 @@ from ..arithmetic.numbers import Array
 from ..decode.opcodes import operation
 from ..decode.program import CHUNK, WARP, Fault, Instruction, refuse
 from ..memory.accesses import addresses
-from ..memory.spaces import IN_FLIGHT
+from ..memory.spaces import BASE, IN_FLIGHT
 from .maps import Im2colMap, TensorMap, swizzled
 from .mbarriers import Barrier, barriers
 
@@ -110,7 +110,7 @@ def _copy(m: Machine, i: Instruction, lanes: Array, cache: str) -> None:
     real = m.read(i, real, "u32", lanes).astype(np.int64)
     refuse(real > size, i.text, f"a source of {real.max()} bytes")
     source = addresses(m, i, from_, lanes)
-    refuse(source & size - 1, i.text, f"an address is not a multiple of {size}")
+    m.memory.refuse_misaligned(source & size - 1, i.text, source - BASE, size)
     place = m.shared.places(i.text, addresses(m, i, to, lanes), size, lanes)
     twice = not np.diff(np.sort(place)).all()
     refuse(twice, i.text, "race, two threads write to one place")

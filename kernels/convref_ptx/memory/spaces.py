@@ -72,6 +72,16 @@ class CheckedMemory:
         if wrong.any():
             raise self.race(wrong, *more)
 
+    def refuse_misaligned(self, rest: Array, text: str, place: Array, size: int) -> None:
+        """Raise a Fault that names the first place whose rest is not 0."""
+        if rest.any():
+            where = self.described(int(place[rest != 0][0]))
+            refuse(rest, text, f"an address is not a multiple of {size}: {where}")
+
+    def described(self, place: int) -> str:
+        """Return where an offset in `bytes` is, for a message."""
+        raise NotImplementedError
+
     def lines(self, size: int) -> Array:
         """Return memory in elements of `size` bytes; NumPy moves them faster than rows."""
         return self.bytes.view(f"V{size}")
@@ -178,7 +188,7 @@ class GlobalMemory(CheckedMemory):
     def places(self, text: str, address: Array, size: int) -> tuple[Array, Array]:
         """Return the offsets of accesses in `bytes`, and their allocations, or the common one."""
         place = address.astype(np.int64) - BASE
-        refuse(place & size - 1, text, f"an address is not a multiple of {size}")
+        self.refuse_misaligned(place & size - 1, text, place, size)
         ends = place.min(initial=len(self.bytes)), place.max(initial=0)
         allocation = self.starts.searchsorted(ends, "right") - 1
         if allocation[0] == allocation[1]:
@@ -227,10 +237,11 @@ class GlobalMemory(CheckedMemory):
         return f"outside of every allocation: {min(near)[1]}" if near else "no allocation"
 
     def described(self, place: int) -> str:
-        """Return the tensor that an offset in `bytes` belongs to, and where in it."""
-        start, allocation = max(
-            ((s, a) for a, s in self.allocations.items() if s <= place), key=lambda pair: pair[0]
-        )
+        """Return the allocation at or before an offset in `bytes`, and where in it that is."""
+        before = [(start, a) for a, start in self.allocations.items() if start <= place]
+        if not before:
+            return "before every allocation"
+        start, allocation = max(before, key=lambda pair: pair[0])
         return f"byte {place - start} of {allocation.name or 'an allocation'}"
 
     def load(
@@ -452,7 +463,7 @@ class SharedMemory(CheckedMemory):
         """Return the offsets in `bytes` of accesses by lanes."""
         outside = (address < 0) | (address.astype(np.int64) > self.size - size)
         refuse(outside, text, "outside of shared memory")
-        refuse(address & size - 1, text, f"an address is not a multiple of {size}")
+        self.refuse_misaligned(address & size - 1, text, address, size)
         return address.astype(np.int64) + self.block[lanes] * self.size
 
     def look(
