@@ -137,6 +137,96 @@ CONSTANTS = """.const .align 4 .u32 table[6] = {5, 6, 0x7, 8};
 """
 
 
+def ones(start, length, bits):
+    return (((1 << min(length, bits)) - 1) << min(start, bits)) % (1 << bits)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_bits_are_inserted(bits, run):
+    a, b = patterns(bits), patterns(bits)
+    start, length = (RNG.integers(0, 70, COUNT).astype(np.uint32) for _ in range(2))
+    got = run(f"bfi.b{bits} y, x0, x1, x2, x3;", [a, b, start, length], bits)
+    for x, y, s, n, z in zip(*(v.tolist() for v in (a, b, start, length, got))):
+        mask = ones(s, n, bits)
+        assert z == (y & ~mask | (x << s) & mask)
+
+
+@pytest.mark.parametrize("mode", ["clamp", "wrap"])
+def test_masks_and_extensions(mode, run):
+    a = patterns(32)
+    start, length = (RNG.integers(0, 70, COUNT).astype(np.uint32) for _ in range(2))
+    masks = run(f"bmsk.{mode}.b32 y, x0, x1;", [start, length], 32)
+    zeros = run(f"szext.{mode}.u32 y, x0, x1;", [a, length], 32)
+    signs = run(f"szext.{mode}.s32 y, x0, x1;", [a, length], 32)
+    for s, n, x, *got in zip(*(v.tolist() for v in (start, length, a, masks, zeros, signs))):
+        s, n = (s % 32, n % 32) if mode == "wrap" else (min(s, 32), min(n, 32))
+        low = x & ones(0, n, 32)
+        minus = n > 0 and low >> n - 1 == 1
+        assert got == [ones(s, n, 32), low, low | (2**32 - (1 << n)) * minus]
+
+
+PERMUTED = {
+    "f4e": lambda k: [k, k + 1, k + 2, k + 3],
+    "b4e": lambda k: [k, (k - 1) % 8, (k - 2) % 8, (k - 3) % 8],
+    "rc8": lambda k: [k] * 4,
+    "ecl": lambda k: [max(k, n) for n in range(4)],
+    "ecr": lambda k: [min(k, n) for n in range(4)],
+    "rc16": lambda k: [k % 2 * 2, k % 2 * 2 + 1] * 2,
+}
+
+
+@pytest.mark.parametrize("mode", PERMUTED)
+def test_modes_of_permutations(mode, run):
+    a, b, selector = patterns(32), patterns(32), patterns(32)
+    got = run(f"prmt.b32.{mode} y, x0, x1, x2;", [a, b, selector], 32)
+    for x, y, s, z in zip(*(v.tolist() for v in (a, b, selector, got))):
+        both = [*x.to_bytes(4, "little"), *y.to_bytes(4, "little")]
+        assert z == int.from_bytes(bytes(both[n] for n in PERMUTED[mode](s % 4)), "little")
+
+
+def test_funnel_shifts_of_at_most_32_bits(run):
+    a, b, count = patterns(32), patterns(32), RNG.integers(0, 70, COUNT).astype(np.uint32)
+    left = run("shf.l.clamp.b32 y, x0, x1, x2;", [a, b, count], 32)
+    right = run("shf.r.clamp.b32 y, x0, x1, x2;", [a, b, count], 32)
+    for x, y, n, *got in zip(*(v.tolist() for v in (a, b, count, left, right))):
+        both, n = y << 32 | x, min(n, 32)
+        assert got == [(both << n >> 32) % 2**32, (both >> n) % 2**32]
+
+
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_logical_negation_and_selection_by_sign(bits, run):
+    a = patterns(bits)
+    assert run(f"cnot.b{bits} y, x0;", [a], bits).tolist() == (a == 0).tolist()
+    b, c = patterns(bits), patterns(32)
+    want = np.where(c.view(np.int32) >= 0, a, b)
+    assert run(f"slct.b{bits}.s32 y, x0, x1, x2;", [a, b, c], bits).tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("third", ["%p1", "!%p1"])
+@pytest.mark.parametrize("name", ["popc", "and", "or"])
+def test_reductions_at_a_barrier(name, third, execute):
+    """Of the threads of a block, and of the first two warps at a barrier of their own."""
+    kind, to = ("u32", "%r5") if name == "popc" else ("pred", "%p4")
+    keep = "" if name == "popc" else "selp.b32 %r5, 1, 0, %p4;"
+    text = f""".visible .entry f(.param .u64 f_0, .param .u64 f_1) {{
+    .reg .pred %p<9>; .reg .b32 %r<9>; .reg .b64 %rd<9>; ld.param.b64 %rd1, [f_0];
+    ld.param.b64 %rd2, [f_1]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x;
+    mad.lo.s32 %r3, %r2, 96, %r1; mul.wide.s32 %rd3, %r3, 4; add.s64 %rd4, %rd1, %rd3;
+    ld.global.b32 %r4, [%rd4]; setp.ne.s32 %p1, %r4, 0; add.s64 %rd5, %rd2, %rd3;
+    bar.red.{name}.{kind} {to}, 0, {third}; {keep} st.global.b32 [%rd5], %r5;
+    setp.ge.u32 %p2, %r1, 64; @%p2 bra $E;
+    bar.red.{name}.{kind} {to}, 1, 64, {third}; {keep} st.global.b32 [%rd5+1536], %r5;
+    $E: ret; }}"""
+    given = np.uint32([[0] * 96, [1] * 96, [*[0] * 70, 1, *[0] * 25], RNG.integers(0, 2, 96)])
+    found = np.zeros((2, 4, 96), np.uint32)
+    execute(text, (4,), (96,), [Allocation(given), Allocation(found, writable=True)])
+    holds = (given != 0) ^ (third[0] == "!")
+    reduce = {"popc": np.sum, "and": np.all, "or": np.any}[name]
+    for part, threads in enumerate((96, 64)):
+        want = reduce(holds[:, :threads], axis=1)[:, None]
+        assert (found[part, :, :threads] == want).all()
+
+
 def test_constant_memory(execute):
     """What has no initial value is zero; a generic address finds it too."""
     text = f"""{CONSTANTS} .visible .entry f(.param .u64 f_0) {{

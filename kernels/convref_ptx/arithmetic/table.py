@@ -142,11 +142,48 @@ def _logic(a: Array, b: Array, c: Array, table: Array) -> Array:
     return found
 
 
-def _insert(a: Array, b: Array, start: Array, length: Array) -> Array:
-    low, count = ((n & np.uint32(0xFF)).astype(np.uint64) for n in (start, length))
-    mask = ((np.uint64(1) << np.minimum(count, 32)) - np.uint64(1)) << np.minimum(low, 63)
-    wide = (b & ~mask) | (a.astype(np.uint64) << np.minimum(low, 63) & mask)
-    return (wide & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+def _insert(width: str, a: Array, b: Array, start: Array, length: Array) -> Array:
+    """Return b with some bits from `start` on replaced by the lowest ones of a."""
+    mask = _mask("clamp", start & np.uint32(0xFF), length & np.uint32(0xFF), a.dtype)
+    low = np.minimum(start & np.uint32(0xFF), 64).astype(a.dtype)  # past the width: zeros
+    return (b & ~mask) | (a << low & mask)
+
+
+def _mask(mode: str, start: Array, length: Array, kind: Any = np.uint32) -> Array:
+    """Return ones from a bit on; beyond the width none, or with "wrap" positions modulo 32."""
+    if mode == "wrap":
+        start, length = start % 32, length % 32
+    low, count = (np.minimum(n, 64).astype(np.uint64) for n in (start, length))
+    one = np.uint64(1)
+    return (((one << count) - one) << low).astype(kind)  # shifts past the width give 0
+
+
+def _clamped(left: str, low: Array, high: Array, count: Array) -> Array:
+    """Return a funnel shift by at most 32 bits."""
+    both = high.astype(np.uint64) << np.uint64(32) | low
+    by = np.minimum(count, 32).astype(np.uint64)
+    return (both >> (np.uint64(32) - by if left == "l" else by)).astype(np.uint32)
+
+
+def _extended(mode: str, sign: str, a: Array, count: Array) -> Array:
+    """Return the lowest bits of a, extended by zeros or by the highest one of them."""
+    count = (count % 32 if mode == "wrap" else np.minimum(count, 32)).astype(np.uint32)
+    return numbers.field(a, np.zeros_like(count), count)
+
+
+# The bytes that a mode of prmt takes, for each value of the two lowest bits of its selector.
+_MODES = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
+def _permute(mode: str, low: Array, high: Array, selector: Array) -> Array:
+    return numbers.permute(low, high, np.uint32(_MODES[mode])[selector & np.uint32(3)])
 
 
 def _find(shift: str | None, kind: str, a: Array) -> Array:
@@ -212,7 +249,13 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"(popc|clz)\.b(32|64)", "b{1}", _count),
     (r"brev\.b(32|64)", "b{0}", _reverse),
     (r"lop3\.b32", "b32 b32 b32 u32", _logic),
-    (r"bfi\.b32", "b32 b32 u32 u32", _insert),
+    (r"bfi\.b(32|64)", "b{0} b{0} u32 u32", _insert),
+    (r"bmsk\.(clamp|wrap)\.b32", "u32 u32", _mask),
+    (r"szext\.(clamp|wrap)\.([su])32", "{1}32 u32", _extended),
+    (rf"prmt\.b32\.({'|'.join(_MODES)})", "b32 b32 b32", _permute),
+    (r"shf\.(l|r)\.clamp\.b32", "b32 b32 u32", _clamped),
+    (r"cnot\.b(16|32|64)", "b{0}", lambda width, a: (a == 0).astype(a.dtype)),
+    (rf"slct\.({_WORD})\.s32", "{0} {0} s32", lambda kind, a, b, c: np.where(c >= 0, a, b)),
     (r"sqrt\.rn(?:\.ftz)?\.(f32|f64)", "{0}", lambda kind, a: np.sqrt(a)),
     (r"div\.(?:rn|full|approx)\.ftz\.f32", "f32 f32", lambda a, b: flush(flush(a) / flush(b))),
     (r"sh(l|r)\.([bus](?:16|32|64))", "{1} u32", numbers.shift),

@@ -42,6 +42,28 @@ def _wait(m: Machine, i: Instruction, lanes: Array) -> None:
     m.state[lanes], m.at[lanes], m.need[lanes] = AT_BARRIER, which, count
 
 
+@operation(
+    r"(?:bar|barrier)(?:\.cta)?\.red\.(popc|and|or)(?:\.aligned)?\.(?:u32|pred)", diverges=True
+)
+def _reduce(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
+    """Wait at a barrier; its threads receive the number, "and" or "or" of their predicates."""
+    _, which, *count, holds = i.operands
+    value = m.read(i, holds.lstrip("!"), "pred", lanes) ^ (holds[0] == "!")
+    _wait(m, i._replace(operands=(which, *count)), lanes)
+    for key in np.unique(m.block[lanes] * BARRIERS + m.at[lanes]).tolist():
+        mine = m.block[lanes] * BARRIERS + m.at[lanes] == key
+        m.reduced.setdefault(key, []).append((i, name, lanes[mine], value[mine]))
+
+
+def give_reduced(m: Machine, key: int) -> None:
+    """Write the results of reductions at a barrier to the threads that are there."""
+    given = m.reduced.pop(key, [])
+    values = np.concatenate([value for *_, value in given]) if given else np.zeros(0, bool)
+    for i, name, lanes, _ in given:
+        found = {"popc": np.uint32(values.sum()), "and": values.all(), "or": values.any()}[name]
+        m.write(i, i.operands[0], np.full(len(lanes), found), lanes)
+
+
 @operation(r"(?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?")
 def _arrive(m: Machine, i: Instruction, lanes: Array) -> None:
     """Arrive at a barrier of the block without waiting; a barrier of arrivals alone completes."""

@@ -17,7 +17,7 @@ from ..memory.spaces import ConstantMemory, GlobalMemory, LocalMemory, SharedMem
 from ..tensor_cores import matrices
 from ..watch import deadlocks
 from ..watch.races import Access, Watch
-from . import exchange  # noqa: F401
+from . import control, exchange  # noqa: F401
 from .control import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING
 
 LANES = 8192  # threads of one vector, unless a block has more
@@ -80,6 +80,8 @@ class Machine:
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         # Of barriers of blocks: threads that arrived without waiting, how many it needs, clocks.
         self.arrivals: dict[int, tuple[int, int, Array]] = {}
+        # Of barriers of blocks: reductions, their threads and predicates.
+        self.reduced: dict[int, list[tuple[Instruction, str, Array, Array]]] = {}
         # Of waiting threads: the barrier, and the threads that it needs.
         self.at, self.need = np.zeros((2, self.count), np.int64)
         self.shared = SharedMemory(self.room, self.block, self.warp, program.grains["shared"])
@@ -267,6 +269,7 @@ class Machine:
         )
         starts = np.flatnonzero(np.diff(warps // self.count, prepend=-1))
         for n in numbers.distinct(key).tolist():
+            control.give_reduced(self, n)
             if arrived := self.arrivals.pop(n, None):
                 mine = warps[warps // self.count == n] % self.count
                 self.shared.clock[mine] = np.maximum(self.shared.clock[mine], arrived[2])
