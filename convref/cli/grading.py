@@ -1,6 +1,9 @@
 """The command that grades solutions of benchmarks."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +37,8 @@ def grade(
     device: Annotated[str, typer.Option(help="Where the solution computes.")] = "cpu",
     seconds: Annotated[float, typer.Option(help="Seconds that a call may take.")] = 30.0,
     memory: Annotated[float, typer.Option(help="GiB of memory the solution may use.")] = 8.0,
+    ray: Annotated[str, typer.Option(help="Address of a Ray cluster that grades them.")] = "",
+    gpus: Annotated[float, typer.Option(min=0.0, help="GPUs that one needs with --ray.")] = 0.0,
     html: Html = None,
     to: Json = None,
 ) -> None:
@@ -51,21 +56,24 @@ def grade(
         return
     if problem is None or certify is not None:
         raise invalid("grade", "--certify is for problems without a solution")
+    if gpus and not ray:
+        raise invalid("grade", f"--gpus is {gpus:g}, needs --ray")
     options: dict[str, Any] = {"arithmetic": arithmetic, "backward": backward, "full": full}
     options["packed"] = packed
     options |= {"draws": draws, "seed": seed, "device": device}
     options["limits"] = grading.Limits(seconds=seconds, memory=int(memory * 2**30))
     grading.load(format, problem)  # so that what is refused below is a solution
     found = []
+    work = partial(_graded, format, problem.absolute() if ray else problem, options)
     try:
-        for solution in solutions:
-            try:
-                found.append(grading.grade(format, problem, solution, **options))
-                print(found[-1])
-            except (ConvrefError, UnsupportedError) as error:
-                if len(solutions) == 1:
-                    raise
-                print(f"refused: {solution.name}: {error}")
+        for solution, grade in _each(work, solutions, ray, gpus):
+            if isinstance(grade, Exception) and len(solutions) == 1:
+                raise grade
+            if isinstance(grade, Exception):
+                print(f"refused: {solution.name}: {grade}")
+                continue
+            found.append(grade)
+            print(grade)
     except KeyboardInterrupt:
         raise typer.Exit(ExitStatus.INTERRUPTED) from None
     if not found:
@@ -80,6 +88,30 @@ def grade(
     if any(each.verdict != "pass" for each in found):
         raise typer.Exit(ExitStatus.FAILED)
     raise typer.Exit(ExitStatus.DONE if len(found) == len(solutions) else ExitStatus.REFUSED)
+
+
+def _graded(format: str, problem: Path, options: dict[str, Any], solution: Path) -> Any:
+    """Return the grade of a solution, or the error with which it is refused."""
+    from .. import grade
+
+    try:
+        return grade.grade(format, problem, solution, **options)
+    except (ConvrefError, UnsupportedError) as error:
+        return error
+
+
+def _each(
+    work: Callable[[Path], Any], solutions: list[Path], ray: str, gpus: float
+) -> Iterator[tuple[Path, Any]]:
+    """Yield each solution with its grade: here in their order, on a cluster as they end."""
+    if not ray:
+        yield from ((solution, work(solution)) for solution in solutions)
+        return
+    from ..conformance.workers import fleet
+
+    fleet.connect(ray)
+    with closing(fleet.each(work, iter([each.absolute() for each in solutions]), gpus)) as graded:
+        yield from filter(None, graded)
 
 
 def _certify(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from convref.conformance import campaign
+from convref.conformance.examine import Finding
 from convref.conformance.generate import Axes
+from convref.conformance.log import add_report, read_log
 from convref.errors import ConvrefError
 
 fleet = pytest.importorskip(
@@ -41,6 +44,20 @@ def settings(path, backend="convref_faults:six_channels", **more):
     )
 
 
+def by_line(findings):
+    """Return whole findings in an order that is not that in which they came."""
+    return sorted(map(Finding.as_dict, findings), key=lambda one: (one["line"], one["arm"]))
+
+
+def chunks(path):
+    """Return the reports of a log, by chunk."""
+    found = {}
+    for event in read_log(path):
+        if event["event"] == "report":
+            add_report(found, event)
+    return found
+
+
 def test_the_log_is_that_of_one_machine_where_nodes_are_lost_and_one_joins(cluster, tmp_path):
     lost = []
 
@@ -57,17 +74,43 @@ def test_the_log_is_that_of_one_machine_where_nodes_are_lost_and_one_joins(clust
     assert len(lost) == 2
     assert there.tally.chunks == here.tally.chunks == set(range(24))
     assert there.tally.counts == here.tally.counts
-    assert {f.line for f in there.tally.findings} == {f.line for f in here.tally.findings}
-    assert there.tally.findings
-    reports = [json.loads(line) for line in (tmp_path / "there").read_text("utf-8").splitlines()]
-    done = [one["chunk"] for one in reports if one["event"] == "report" and one["done"]]
-    assert sorted(done) == list(range(24))
+    assert there.tally.arms == here.tally.arms
+    assert by_line(there.tally.findings) == by_line(here.tally.findings) != []
+    logged = chunks(tmp_path / "there")
+    assert logged == chunks(tmp_path / "here")
+    assert {number: part.done for number, part in logged.items()} == dict.fromkeys(range(24), True)
 
 
 def test_a_crash_costs_its_example_alone(cluster, hostile):
-    outcome = campaign.run(settings(None, f"{hostile}:crash", ray=cluster.address))
-    assert outcome.tally.examples == EXAMPLES
-    assert outcome.tally.count("crash")
+    there = campaign.run(settings(None, f"{hostile}:crash", ray=cluster.address)).tally
+    here = campaign.run(settings(None, f"{hostile}:crash")).tally
+    assert there.examples == EXAMPLES
+    assert there.counts == here.counts
+    assert by_line(there.findings) == by_line(here.findings)
+    assert there.count("crash")
+
+
+def test_solutions_are_graded_as_on_one_machine(cluster, tmp_path, monkeypatch):
+    """Their own files; the worker of a node starts the process of a solution."""
+    pytest.importorskip("typer")
+    from typer import Exit
+
+    from convref.cli.grading import grade
+
+    folder = Path(__file__).parents[2] / "docs" / "examples" / "grade"
+    solutions = [folder / f"{name}.py" for name in ("right", "wrong", "cheating")]
+    found, asked, each = {}, [], fleet.each
+    monkeypatch.setattr(fleet, "each", lambda *given: asked.append(given[2]) or each(*given))
+    for ray in (cluster.address, ""):
+        to = tmp_path / "grades.json"
+        with pytest.raises(Exit):
+            grade("kernelbench", folder / "problem.py", solutions, seed=1, ray=ray, to=to)
+        found[ray] = sorted(json.loads(to.read_text()), key=lambda one: one["solution"])
+    assert asked == [0.0]
+    assert found[cluster.address] == found[""]
+    assert [one["verdict"] for one in found[""]] == ["wrong", "pass", "wrong"]
+    with pytest.raises(ConvrefError, match="--gpus is 1, needs --ray"):
+        grade("kernelbench", folder / "problem.py", solutions, gpus=1.0)
 
 
 def test_no_cluster_is_one_sentence():

@@ -25,7 +25,18 @@ KEPT: dict[str, tuple[str, ...]] = {
     "tuned": ("line", "arm", "configuration"),
 }
 # Fields of how a time was measured; a run's own file has them.
-DROPPED = ("backend", "calls", "cold", "copies", "flags", "how", "key", "noise", "samples", "sources")
+DROPPED = (
+    "backend",
+    "calls",
+    "cold",
+    "copies",
+    "flags",
+    "how",
+    "key",
+    "noise",
+    "samples",
+    "sources",
+)
 DIGITS = 5
 
 

@@ -1,4 +1,4 @@
-"""Tasks of a campaign on a cluster: each is a task of Ray, on whichever node is free.
+"""Work on a cluster: chunks of a campaign, solutions; each is a task of Ray, where a node is free.
 
 A node runs them as one machine does, in a worker process with limits (`.engine`). What a lost node
 had begun runs again on another; results are counted once, when a task is complete.
@@ -41,7 +41,7 @@ def connect(address: str) -> None:
         )
     except (OSError, OverflowError, ValueError) as error:
         what = f"no cluster of Ray answers at {shorten(address)}: {shorten(str(error))}"
-        raise ConvrefError(f"check: {what}") from None
+        raise ConvrefError(f"ray: {what}") from None
 
 
 def each(
@@ -93,7 +93,7 @@ def _result(reference: Any) -> Any:
             raise error.cause from None
         raise
     except ray.exceptions.RayError as error:
-        raise ConvrefError(f"check: the cluster lost a task: {shorten(str(error))}") from None
+        raise ConvrefError(f"ray: the cluster lost a task: {shorten(str(error))}") from None
 
 
 def run(
