@@ -132,6 +132,20 @@ def test_active_lanes_and_masks_of_lanes(run):
         assert int(got[37]) == sum(1 << n for n in lanes)
 
 
+def test_registers_of_128_bits(execute):
+    """They are loaded, copied, taken apart, put together and stored."""
+    text = """.visible .entry f(.param .u64 f_0, .param .u64 f_1) {
+    .reg .b128 %q<4>; .reg .b32 %r<3>; .reg .b64 %rd<9>;
+    ld.param.b64 %rd1, [f_0]; ld.param.b64 %rd2, [f_1]; mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd3, %r1, 16; add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;
+    ld.global.b128 %q1, [%rd4]; mov.b128 %q2, %q1; mov.b128 {%rd6, %rd7}, %q2;
+    add.s64 %rd6, %rd6, 1; mov.b128 %q3, {%rd7, %rd6}; st.global.b128 [%rd5], %q3; ret; }"""
+    given = RNG.integers(0, 1 << 63, (40, 2)).astype(np.uint64)
+    found = np.zeros_like(given)
+    execute(text, (1,), (40,), [Allocation(given), Allocation(found, writable=True)])
+    assert found.tolist() == np.stack([given[:, 1], given[:, 0] + 1], 1).tolist()
+
+
 CONSTANTS = """.const .align 4 .u32 table[6] = {5, 6, 0x7, 8};
 .const .f32 one = 0f3F800000; .const .align 16 .b8 bytes[16] = {1, 2, 255};
 """

@@ -390,7 +390,7 @@ def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: st
     _compute(m, i, lanes, tuple(to.split("|")), pairs, compared, False)
 
 
-@operation(rf"mov\.({_WORD})")
+@operation(rf"mov\.({_WORD}|b128)")
 def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     """Copy a register, join several into one, the first as its lower part, or split one."""
     to, a = i.operands

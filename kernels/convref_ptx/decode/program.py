@@ -115,7 +115,7 @@ _CONSTANT = re.compile(
     r"(?:\s*=\s*(\{[^;]*\}|[^;{}]+))?\s*;"
 )
 _REGISTERS = re.compile(
-    r"\.reg\s+\.(pred|[bsuf](?:8|16|32|64))\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)"
+    r"\.reg\s+\.(pred|[bsuf](?:8|16|32|64)|b128)\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)"
 )
 _GUARD = re.compile(r"@(!?)([%\w$]+)\s+")
 _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
@@ -262,6 +262,7 @@ def _instruction(program: Program, text: str, where: str) -> Instruction:
     guard = _GUARD.match(text)
     rest = text[guard.end() :] if guard else text
     op, _, words = rest.partition(" ")
+    op = re.sub(r"^(ld|st)\b(.*)\.b128$", r"\1\2.v2.b64", op)
     operands = tuple(_operand(program, word) for word in _split(words))
     predicate = _operand(program, guard[2]) if guard else ""
     shown = text if len(text) < SHOWN else f"{text[:SHOWN]}..."
@@ -290,6 +291,11 @@ def _operand(program: Program, word: str) -> Any:
     refuse(not re.fullmatch(r"!?[%$\w.|]+", word), word, "unknown form of operand")
     for name in word.lstrip("!").split("|"):
         stem = name if name in program.declared else name.rstrip("0123456789")
-        if stem in program.declared:
-            program.registers[name] = program.declared[stem]
+        bits = program.declared.get(stem, 0)
+        if bits == 128:  # two registers
+            halves = f"{name}.low", f"{name}.high"
+            program.registers.update(dict.fromkeys(halves, 64))
+            return halves
+        if bits:
+            program.registers[name] = bits
     return word

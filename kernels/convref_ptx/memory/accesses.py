@@ -57,7 +57,7 @@ def vector(i: Instruction, operand: Any, count: str | None) -> Any:
 
 _STRONG = r"\.volatile|\.(?:relaxed|acquire|release)\.(?:cta|gpu|sys)"
 _CACHE = r"(?:\.(?:ca|cg|cs|cv|lu|wb|wt))?(?:\.nc)?(?:\.L[12]::\w+)*"
-_WIDTHS = r"(?:\.v([248]))?\.([subf](?:8|16|32|64)|b128)"
+_WIDTHS = r"(?:\.v([248]))?\.([subf](?:8|16|32|64))"
 
 
 _SPACES = r"(?:\.(global|shared|local|const)(?:::cta)?)?"
