@@ -34,7 +34,6 @@ from convref_triton.conv import tma
 from convref_triton.hopper import gluon, gluon_fprop, gluon_wgrad
 from convref_triton.plan import archs, cost
 from convref_triton.plan.builder import Builder
-from convref_triton.plan.kernels import serving
 from convref_triton.plan.task import UNFUSED, Fusion, Task
 
 pytestmark = pytest.mark.skipif(
@@ -50,8 +49,8 @@ def planned(call, known, pick, fusion=UNFUSED, kernels=BOTH):
     builder, admitted = Builder(on_gpu, known), []
     for role in call.wanted:
         task = Task(builder, geometry(call.conv), role, fusion)
-        for kernel in serving(task.kind, measured_only=True):
-            if kernel in kernels and kernel.refusal(task) is None:
+        for kernel in kernels:
+            if task.kind in kernel.serves and kernel.refusal(task) is None:
                 rows = kernel.tiles(task)
                 kernel.add(task, rows[pick % len(rows)])
                 admitted.append(role)

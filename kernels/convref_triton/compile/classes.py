@@ -8,6 +8,7 @@ from convref.case import Call, parse
 
 from ..common.epilogue import ACTIVATIONS
 from ..common.geometry import Tensor, operands
+from ..hopper import gluon
 from ..plan.archs import DEFAULT as ARCH
 from ..plan.builder import channels_last, dense
 from ..plan.choose import Choice, offered, plan, refusal
@@ -23,7 +24,7 @@ EPILOGUES = {
     f"fprop_{activation or 'added'}": Fusion("scale", "shift", "z", activation)
     for activation in ACTIVATIONS
 }
-GLUON = {spec.name: spec for spec in KERNELS if spec.measured_only and spec.kernels}
+GLUON = {spec.name: spec for spec in gluon.KERNELS}
 NUMBERS = {
     "bf16": "dt=bf16",
     "f16": "dt=f16",

@@ -173,7 +173,6 @@ SPEC = KernelSpec(
     tiles=im2col_tiles,
     add=add_im2col,
     work=im2col_work,
-    measured_only=True,
     lines=lines.FPROP | lines.DGRAD,
     digest=source,
 )
