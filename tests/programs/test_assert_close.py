@@ -114,6 +114,24 @@ def split(x, w, parts):
     return sum(a @ b for a, b in zip(x.chunk(parts, 1), w.chunk(parts, 0)))
 
 
+@pytest.mark.parametrize("size", [(3, 2), (3, 2, 4)])
+def test_places_of_an_adaptive_maximum_are_undecided_where_values_are_near(size):
+    rank = len(size)
+
+    def reference(x):
+        return getattr(F, f"adaptive_max_pool{rank}d")(x + 0.1, size, return_indices=True)
+
+    x = torch.randperm(2 * 3 * 5 * 7 * 8).float().reshape(2, 3, 5, 7, 8)
+    x = x if rank == 3 else x.flatten(1, 2)
+    values, places = reference(x)
+    assert assert_close((values, places), reference, (x,))
+    with pytest.raises(AssertionError, match=r"wrong: output\[1\]"):
+        assert_close((values, places ^ 1), reference, (x,))
+    near = torch.ones_like(x)
+    with pytest.raises(AssertionError, match=r"undecided: output\[1\]"):
+        assert_close(reference(near), reference, (near,))
+
+
 def test_sums_in_other_orders_and_with_wider_intermediates_pass():
     for dtype in DTYPES:
         x, w, b = samples.arguments("affine", dtype)

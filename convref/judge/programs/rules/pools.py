@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -72,6 +73,33 @@ def max_pool(op: Op, x: Pair, *settings: Any) -> tuple[Pair, Pair]:
     if x.error is None:
         return values, Pair(places)
     return values, Pair(places, torch.where(_has_rival(x, places, *settings), torch.inf, 0.0))
+
+
+@rule("adaptive_max_pool2d", "adaptive_max_pool3d")
+def adaptive_max_pool(op: Op, x: Pair, size: Any) -> tuple[Pair, Pair]:
+    f = getattr(aten, op.name.removeprefix("aten."))
+    values = monotone(lambda t: f(t, size)[0])(op, x)
+    places = f(x.wide, size)[1]
+    if x.error is None:
+        return values, Pair(places)
+    return values, Pair(places, torch.where(_has_rival_near(x, places, size), torch.inf, 0.0))
+
+
+def _has_rival_near(x: Pair, places: Tensor, size: Any) -> Tensor:
+    """Return the windows, of several sizes, in which another element may be the largest."""
+    rank = len(size)
+    shape = x.value.shape[-rank:]
+    error = torch.as_tensor(x.slack).expand_as(x.wide)
+    number = torch.arange(shape.numel()).reshape(shape)
+    found = torch.zeros_like(places, dtype=torch.bool)
+    for at in product(*map(range, size)):
+        window = tuple(slice(o * i // n, -(-(o + 1) * i // n)) for o, i, n in zip(at, shape, size))
+        wide, slack = (t[..., *window].flatten(-rank) for t in (x.wide, error))
+        places_here = places[..., *at, None]
+        largest = number[window].flatten() == places_here
+        own, least = (t[largest].reshape_as(places_here) for t in (slack, wide - slack))
+        found[..., *at] = ((wide + slack >= least) & (slack + own > 0) & ~largest).any(-1)
+    return found
 
 
 def _has_rival(x: Pair, places: Tensor, size: Any, stride: Any = (), *settings: Any) -> Tensor:
