@@ -248,7 +248,8 @@ if __name__ == "__main__":
 def test_killing_the_parent_loses_no_finding_and_leaves_no_worker(hostile, tmp_path, how):
     log, script = tmp_path / "log.jsonl", tmp_path / "parent.py"
     script.write_text(PARENT)
-    environment = dict(os.environ, PYTHONPATH=str(tmp_path))
+    path = filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path))
     parent = subprocess.Popen(
         [sys.executable, str(script), str(log)], env=environment, stderr=subprocess.DEVNULL
     )
@@ -277,7 +278,7 @@ def _workers(folder):
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("PYTHONPATH") == str(folder):
+            if str(folder) in process.environ().get("PYTHONPATH", ""):
                 found.append(process.pid)
         except (psutil.Error, OSError):
             continue

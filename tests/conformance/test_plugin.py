@@ -42,8 +42,9 @@ mine, wrong, dies = Mine(), Wrong(), Dies()
 def adopter(tmp_path):
     """Return a function that runs the suite in a folder with a backend and some files."""
     (tmp_path / "theirs.py").write_text(BACKEND)
-    kept = "HYPOTHESIS_STORAGE_DIRECTORY"
-    environment = {"PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", kept: os.environ[kept]}
+    kept = ("HYPOTHESIS_STORAGE_DIRECTORY", "PYTHONPATH")  # convref need not be installed
+    environment = {"PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment |= {name: os.environ[name] for name in kept if name in os.environ}
 
     def run(backend, *options, **files):
         for name, text in files.items():
