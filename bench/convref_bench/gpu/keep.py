@@ -24,19 +24,9 @@ KEPT: dict[str, tuple[str, ...]] = {
     "tuning": ("backend",),
     "tuned": ("line", "arm", "configuration"),
 }
-# Fields of how a time was measured; a run's own file has them.
-DROPPED = (
-    "backend",
-    "calls",
-    "cold",
-    "copies",
-    "flags",
-    "how",
-    "key",
-    "noise",
-    "samples",
-    "sources",
-)
+# Fields that are left out, by kind of record: how a time was measured, and the output of tests.
+_TIMED = tuple("backend calls cold copies flags how key noise samples sources".split())
+DROPPED = {"point": _TIMED, "tuned": _TIMED, "marked-file": ("said",)}
 DIGITS = 5
 
 
@@ -49,7 +39,7 @@ def distil(rows: list[Record]) -> dict[str, list[Record]]:
         card = card_of(str(row.get("key", ""))).partition(",")[0] or "unknown"
         name = json.dumps([row["what"], *(row.get(field) for field in KEPT[row["what"]])])
         found.setdefault(card, {}).pop(name, None)  # the last one takes the last place
-        dropped = DROPPED if row["what"] in ("point", "tuned") else ()
+        dropped = DROPPED.get(row["what"], ())
         kept = {field: value for field, value in row.items() if field not in dropped}
         found[card][name] = {field: _short(value) for field, value in kept.items()}
     return {card: list(kept.values()) for card, kept in found.items()}

@@ -113,7 +113,7 @@ def rows_of(runs: Iterable[Iterable[Row]]) -> dict[str, Row]:
             else:
                 best[line] = ours, min(others, ms)
         for line, (ours, others) in best.items():
-            if others < inf:
+            if max(ours, others) < inf:
                 ratios.setdefault(line, []).append(round(ours / others, 4))
     rows = {line: _row(ms, ratios.get(line, [])) for line, ms in times.items()}
     return rows | _classes(times)
