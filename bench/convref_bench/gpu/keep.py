@@ -25,7 +25,18 @@ KEPT: dict[str, tuple[str, ...]] = {
     "tuned": ("line", "arm", "configuration"),
 }
 # Fields that are left out, by kind of record: how a time was measured, and the output of tests.
-_TIMED = tuple("backend calls cold copies flags how key noise samples sources".split())
+_TIMED = (
+    "backend",
+    "calls",
+    "cold",
+    "copies",
+    "flags",
+    "how",
+    "key",
+    "noise",
+    "samples",
+    "sources",
+)
 DROPPED = {"point": _TIMED, "tuned": _TIMED, "marked-file": ("said",)}
 DIGITS = 5
 
