@@ -325,6 +325,23 @@ def test_matrices_of_8_by_8(n, trans, back, execute):
     assert (moved == want).all()
 
 
+def test_modifiers_of_ldmatrix_come_in_either_order(execute):
+    given = RNG.integers(0, 1 << 16, (4, 8, 8)).astype(np.uint16)
+    found = []
+    for modifiers in ("m8n8.x4", "x4.m8n8"):
+        body = MATRICES.format(n=4, trans="", back="", regs="{%r10, %r11, %r12, %r13}", keep="")
+        text = module(
+            body.replace("ldmatrix.sync.aligned.m8n8.x4", f"ldmatrix.sync.aligned.{modifiers}"),
+            3,
+            512,
+        )
+        found.append(np.zeros_like(given))
+        out = [Allocation(found[-1], writable=True), Allocation(np.zeros(4), writable=True)]
+        execute(text, (1,), (32,), [Allocation(given), *out])
+    assert (found[0] == given).all()
+    assert (found[1] == given).all()
+
+
 def bits_of(values, kind):
     """Return small integers as patterns of a type."""
     if kind == "bf16":

@@ -112,6 +112,7 @@ def _multiply(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
 
 
 @operation(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16")
+@operation(r"(ld|st)matrix\.sync\.aligned\.x([124])(\.trans)?\.m8n8\.shared(?:::cta)?\.b16")
 def _move_matrices(
     m: Machine, i: Instruction, lanes: Array, name: str, count: str, transposed: str | None
 ) -> None:
