@@ -1,20 +1,15 @@
 """Kernels of a backend that compiled programs call without Python (`jax.ffi`), here Mojo's."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import Phase, assume, given, settings
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
-from jax.test_util import check_grads  # noqa: E402
 
 import convref  # noqa: E402
 from convref import UnsupportedError  # noqa: E402
-from convref.case import Spec  # noqa: E402
 from convref.conformance.examine import examine  # noqa: E402
-from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
 from convref.integrations.jax import recorded  # noqa: E402
 from convref_mojo import backend as module  # noqa: E402
@@ -94,51 +89,3 @@ def test_a_graph_of_passes_has_derivatives_and_batches():
 
     mapped = jax.jit(jax.vmap(second, (None, 0, None)), static_argnums=2)
     assert (mapped(w, x, "mojo") == mapped(w, x, "jax")).all()
-
-
-def gradients(convolution, x, w):
-    """Return the convolution, its gradients and a tangent, compiled."""
-
-    def computed(x, w):
-        y, transpose = jax.vjp(convolution, x, w)
-        return y, *transpose(y), jax.jvp(convolution, (x, w), (x, w))[1]
-
-    return jax.jit(computed)(x, w)
-
-
-@pytest.mark.nightly(reason="minutes")
-@settings(max_examples=300, phases=[Phase.generate], deadline=None)
-@given(cases(passes=["fprop"], dtypes=["f64"], fills=["int"], empty=False))
-def test_results_and_derivatives_are_those_of_lax(case):
-    problem = case.call.conv
-    assume(not problem.transposed)
-    x, w = (np.asarray(a) for a in operands(case)[:2])
-
-    def by_lax(x, w):
-        return jax.lax.conv_general_dilated(
-            x,
-            jnp.flip(w, tuple(range(2, w.ndim))) if problem.flip else w,
-            problem.stride,
-            problem.padding,
-            rhs_dilation=problem.dilation,
-            feature_group_count=problem.groups,
-        )
-
-    def by_mojo(x, w):
-        call = replace(case.call, problem=replace(problem, bias=False), specs=(Spec("f64"),))
-        return recorded("mojo", call, x, w, None)[0]
-
-    with jax.enable_x64(True):
-        found, expected = gradients(by_mojo, x, w), gradients(by_lax, x, w)
-    assert all((a == b).all() for a, b in zip(found, expected)), case
-
-
-def test_third_derivatives_in_both_modes():
-    rng = np.random.default_rng(3)
-    with jax.enable_x64(True):
-        x, w = (jnp.asarray(rng.normal(size=s)) for s in ((1, 4, 4), (2, 2, 3)))
-        check_grads(
-            lambda x, w: convref.conv1d(x, w, stride=2, padding=1, groups=2, backend="mojo"),
-            (x, w),
-            order=3,
-        )

@@ -137,6 +137,44 @@ def test_derivatives_are_the_passes_of_the_library(op):
 
 
 @pytest.mark.parametrize("op", DERIVED)
+def test_linearize_and_checkpoint_give_the_passes_of_the_library(op):
+    def check(call, given):
+        out = call.signature.results[0]
+        point = {r: a for r, a in given.items() if f"{r}_dot" in SIGNATURE[op, "jvp"].operands}
+        results = run(call, given)
+        known = {r: a for r, a in results.items() if r in KEPT} | given
+
+        def forward(moved):
+            return run(call, {**given, **moved})[out]
+
+        dots = directions(point, 2)
+        y, linear = jax.linearize(forward, point)
+        named = {f"{r}_dot": a for r, a in dots.items()}
+        expected = run(sibling(call, "jvp"), {**known, **named})
+        assert_same({out: y, f"{out}_dot": linear(dots)}, {**results, **expected})
+
+        dy = directions({"dy": y}, 1)["dy"]
+        (gradients,) = jax.vjp(jax.checkpoint(forward), point)[1](dy)
+        expected = run(sibling(call, "backward"), {**known, "dy": dy})
+        assert_same({f"d{r}": a for r, a in gradients.items()}, expected)
+
+    campaign(check, op, "fprop")
+
+
+def test_checkpoint_computes_a_convolution_again_and_keeps_only_its_operands():
+    x, w = jnp.arange(16.0).reshape(1, 1, 4, 4), jnp.ones((2, 1, 3, 3))
+
+    def loss(w):
+        return convref.silu(convref.conv2d(x, w, backend="numpy"), backend="numpy").sum()
+
+    def convolutions(function):
+        return str(jax.make_jaxpr(jax.grad(function))(w)).count("convref_convolution_sum")
+
+    assert (convolutions(loss), convolutions(jax.checkpoint(loss))) == (2, 3)
+    np.testing.assert_array_equal(jax.grad(jax.checkpoint(loss))(w), jax.grad(loss)(w))
+
+
+@pytest.mark.parametrize("op", DERIVED)
 def test_vmap_gives_the_results_of_each_call(op):
     def check(call, given):
         moved = {r: jnp.stack([a, 2 * a]) for r, a in given.items() if r in ("x", "w")}
