@@ -147,6 +147,34 @@ def test_regressions_are_reported(strong, name):
     assert text in wrong
 
 
+@pytest.fixture(scope="module")
+def row():
+    """Return (a launch of layer norm that meets all expectations, its inspected binary)."""
+    examples = [e for e in classes.examples(("by_16",), ("bf16",)) if e.shape == "layer_norm_fprop"]
+    ((specimen, found),) = inspected(
+        compiled_here(classes.specimens(examples, every=False)), "sm_90"
+    )
+    assert not shortfalls(specimen, found)
+    return specimen, found
+
+
+NARROW = Access("load", (4, 1024), "bf16", 1, 4, 128)
+ROW_REGRESSIONS = {
+    "a spill": ({"spills": 2}, "2 accesses to local memory, needs none"),
+    "a long program": ({"program": 9_000}, "9000 instructions, needs at most"),
+    "narrow loads": ({"accesses": (NARROW,)}, "needs 16 B a thread"),
+}
+
+
+@COMPILER
+@pytest.mark.parametrize("name", ROW_REGRESSIONS)
+def test_regressions_without_products_are_reported(row, name):
+    change, text = ROW_REGRESSIONS[name]
+    specimen, found = row
+    (wrong,) = shortfalls(specimen, replace(found, **change))
+    assert text in wrong
+
+
 def test_a_refusal_of_the_compiler_is_reported(strong):
     specimen, _ = strong
     assert shortfalls(specimen, aot.CompileError("gather: refused")) == ["gather: refused"]

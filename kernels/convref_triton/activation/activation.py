@@ -11,9 +11,10 @@ import triton.language as tl
 
 from ..common.epilogue import ACTIVATIONS, activate
 from ..common.geometry import LIMIT, Tensor
+from ..plan import lines
 from ..plan.builder import slots, vector
 from ..plan.launch import Launch
-from ..plan.spec import KernelSpec
+from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile
 
@@ -81,6 +82,12 @@ def activation_refusal(task: Task) -> str | None:
     return "2**31 elements or more" if prod(call.problem.shape("x")) >= LIMIT else None
 
 
+def activation_tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles: where elements are loaded alone, only the small one does not spill."""
+    call = task.builder.call
+    return TILES if vector(call.dtype, prod(call.problem.shape("x"))) > 1 else TILES[1:]
+
+
 def order_of(x: Tensor) -> tuple[int, ...]:
     """Return the axes of a tensor, outermost in memory first."""
     return tuple(sorted(range(len(x.shape)), key=lambda axis: -abs(x.strides[axis])))
@@ -106,12 +113,15 @@ def add_activation(task: Task, tile: Tile) -> None:
     builder.steps.append(Launch(kernel, grid, given | numbers, constants, tile.warps, tile.stages))
 
 
+OPS = "leaky_relu", "sigmoid", *(name for name in ACTIVATIONS if name not in ("", "gelu"))
 SPEC = KernelSpec(
     "activation",
-    serves=("leaky_relu", "sigmoid", *(name for name in ACTIVATIONS if name not in ("", "gelu"))),
+    serves=OPS,
     refusal=activation_refusal,
-    tiles=lambda task: TILES,
+    tiles=activation_tiles,
     add=add_activation,
     kernels=(activation_kernel, activation_dgrad_kernel),
     whole_call=True,
+    lines=lines.alone(OPS, lines.ELEMENTS),
+    expects=Expectation(vectors=True, program=((864, 832),)),
 )

@@ -12,15 +12,16 @@ that fall short.
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from typing import Any, NamedTuple
 
 from ..plan import archs
-from ..plan.kernels import BY_NAME
+from ..plan.kernels import KERNELS
 from ..plan.launch import Descriptor
 from ..plan.spec import NOTHING, Expectation
-from . import aot, classes
+from . import aot, classes, layouts
 from .classes import Specimen
 from .inspection import Inspection, inspect
 
@@ -51,8 +52,13 @@ class Weaker(NamedTuple):
     change: Callable[[Specimen], dict[str, Any]]
 
 
+# By the name of a device kernel; one that several specs launch belongs to the first of them.
+EXPECTED = {k.__name__: spec.expects for spec in reversed(KERNELS) for k in spec.kernels}
+EXPECTED |= {spec.name: spec.expects for spec in KERNELS}
+
+
 def expectation(specimen: Specimen) -> Expectation:
-    return BY_NAME[specimen.kernel].expects if specimen.kernel in BY_NAME else NOTHING
+    return EXPECTED.get(specimen.kernel, NOTHING)
 
 
 def _constant(specimen: Specimen, name: str, default: Any = None) -> Any:
@@ -147,7 +153,7 @@ def form(specimen: Specimen) -> Form:
 def shortfalls(specimen: Specimen, found: Inspection | aot.CompileError) -> list[str]:
     if isinstance(found, aot.CompileError):
         return [str(found)]
-    checks = [_resources, _loop]
+    checks = [_resources, _loop, _program, _vectors]
     if expectation(specimen).products:
         checks += [_rows_of_memory, _product]
         checks += [_stages] if expectation(specimen).staged else []
@@ -168,16 +174,40 @@ def _resources(specimen: Specimen, found: Inspection) -> Iterator[str]:
 
 def _loop(specimen: Specimen, found: Inspection) -> Iterator[str]:
     row = expectation(specimen)
-    budgets = dict(zip(aot.ARCHS, row.loop))
-    if found.loop is None or specimen.arch not in budgets:
+    most = _budget(specimen, row.loop)
+    if found.loop is None or most is None:
         return
     length = found.loop if row.staged else max(found.steps)  # of the warps that multiply
-    number = "16" if specimen.itemsize == 2 else specimen.example.number
-    if length > (most := budgets[specimen.arch][NUMBERS.index(number)]):
+    if length > most:
         yield f"{length} instructions in the hot loop, needs at most {most}"
     narrowest = min((bytes_of(name) for name in found.loop_loads), default=VECTOR)
     if narrowest < VECTOR and narrowest < (least := width(specimen)):
         yield f"loads of {narrowest} B in the hot loop, needs {least} B"
+
+
+def _budget(specimen: Specimen, budgets: Sequence[Sequence[int]]) -> int | None:
+    """Return the budget of a specimen's architecture and type, None if it has none."""
+    row = dict(zip(aot.ARCHS, budgets)).get(specimen.arch)
+    number = "16" if specimen.itemsize == 2 else specimen.example.number
+    return row[NUMBERS.index(number)] if row else None
+
+
+def _program(specimen: Specimen, found: Inspection) -> Iterator[str]:
+    most = _budget(specimen, expectation(specimen).program)
+    if most is not None and found.program > most:
+        yield f"{found.program} instructions, needs at most {most}"
+
+
+def _vectors(specimen: Specimen, found: Inspection) -> Iterator[str]:
+    if not expectation(specimen).vectors:
+        return
+    least = min(VECTOR, specimen.itemsize * DIVISORS[specimen.example.size])
+    axes = max((len(access.shape) for access in found.accesses), default=0)
+    for access in found.accesses:  # those of a value per row or per column have fewer axes
+        share = prod(access.shape) // (specimen.launch.warps * LANES[specimen.arch])
+        needed = min(least, layouts.BYTES[access.dtype] * max(share, 1))
+        if len(access.shape) == axes and access.vector < needed:
+            yield f"{access}, needs {needed} B a thread"
 
 
 def bytes_of(load: str) -> int:

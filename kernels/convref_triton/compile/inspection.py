@@ -46,6 +46,7 @@ class Inspection:
     serialised: str = ""  # why ptxas serialises wgmma, in its own words; empty if it does not
     # Instructions of the innermost loop around the multiply-adds; None if there is none.
     loop: int | None
+    program: int  # instructions of all the code
     # Those of every innermost loop around matrix instructions, one per multiplying group.
     steps: tuple[int, ...]
     # Issue slots of the loop per cycle of its products at peak; above 1, issue is the bound.
@@ -95,6 +96,7 @@ def inspect(compiled: Compiled) -> Inspection:
         spills=reader.spills(code),
         shared=shared(compiled),
         loop=None if loop is None else len(loop),
+        program=len(code),
         steps=matrix_loops(code, reader.read_mma),
         accesses=layouts.accesses(compiled.asm.get("ttgir", "")),
         seconds=compiled.seconds,

@@ -20,10 +20,11 @@ import triton.language as tl
 from convref.ops import LayerNormProblem
 
 from ..common.geometry import LIMIT, Tensor
+from ..plan import lines
 from ..plan.archs import PER_SM, SMS
 from ..plan.builder import slots, vector
 from ..plan.launch import Buffer, Launch
-from ..plan.spec import KernelSpec
+from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import WARP, Tile
 from . import backward, statistics, sweep
@@ -32,6 +33,8 @@ RUNTIME = ["R", "C"]
 SIZES = (4096, 1024)  # elements of a block
 WIDEST = 2048  # columns of a block
 WARPS = 4
+VECTOR = 4  # elements of a load, with fewer of which the blocks above spill:
+SHORT = (512,)
 
 
 @triton.jit
@@ -213,7 +216,7 @@ def order_of(task: Task) -> tuple[int, ...]:
 def rows_tiles(task: Task) -> tuple[Tile, ...]:
     rows, columns = shape_of(task)
     found = []
-    for size in SIZES:
+    for size in SIZES if vector(task.dtype, columns) >= VECTOR else SHORT:
         bn = min(triton.next_power_of_2(max(columns, 16)), size, WIDEST)
         # An element a thread at least: warps that repeat a sum round it differently, since a
         # multiply-add takes one of two products unrounded, and store it at one address.
@@ -286,9 +289,10 @@ def _add_wgrad(
     builder.steps.append(backward.wgrad_launch(builder, columns, made, splits))
 
 
+OPS = "layer_norm", "rms_norm", "softmax", "log_softmax"
 SPEC = KernelSpec(
     "rows",
-    serves=("layer_norm", "rms_norm", "softmax", "log_softmax"),
+    serves=OPS,
     refusal=rows_refusal,
     tiles=rows_tiles,
     add=add_rows,
@@ -301,4 +305,6 @@ SPEC = KernelSpec(
         row_softmax_dgrad_kernel,
     ),
     whole_call=True,
+    lines=lines.alone(OPS, lines.ROWS),
+    expects=Expectation(vectors=True, program=((1600, 1616),)),
 )

@@ -1,6 +1,6 @@
 """Lines that represent the classes of binaries which a kernel has, for static tests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 Sizes = Mapping[str, str]
@@ -43,7 +43,15 @@ SPLIT = {"fprop_deep": Line("conv.fprop:{}_f3x3_p1", {"": DEEP})}
 DGRAD = {"dgrad": Line("conv.dgrad:{}_f3x3_p1"), "dgrad_s2": Line("conv.dgrad:{}_f3x3_s2_p1")}
 WGRAD = {"wgrad": Line("conv.wgrad:{}_f3x3_p1")}
 BGRAD = {"bgrad": Line("conv.bgrad:{}_f1x1")}
+ROWS = {"by_16": "n4096c1024_i1", "by_8": "n4096c72_i1", "odd": "n333c67_i1"}
+ELEMENTS = {size: COLUMNS[size] for size in ("by_16", "by_8", "odd")}
 UNFOLD = {
     "unfold": Line("unfold.fprop:{}_f3x3_p1", {"": COLUMNS}),
     "fold": Line("fold.fprop:{}_f3x3_s2_p1", {"": COLUMNS}),
 }
+
+
+def alone(ops: Iterable[str], sizes: Sizes) -> dict[str, Line]:
+    """Return a line of each op and pass."""
+    pairs = ((op, pass_) for op in ops for pass_ in ("fprop", "backward"))
+    return {f"{op}_{pass_}": Line(f"{op}.{pass_}:{{}}", {"": sizes}) for op, pass_ in pairs}

@@ -42,6 +42,9 @@ class Expectation(NamedTuple):
     # Most instructions of the hot loop, for sm_90, sm_80 and gfx942: of 16-bit operands, f32, tf32,
     # tf32x3. Architectures that are left out have no limit.
     loop: tuple[tuple[int, ...], ...] = ()
+    # Most instructions of the whole program, likewise: of a kernel that has no products.
+    program: tuple[tuple[int, ...], ...] = ()
+    vectors: bool = False  # whether a thread moves 16 bytes of a row where its length allows
 
 
 NOTHING = Expectation()
