@@ -13,9 +13,12 @@ from convref.conformance.strategies import cases
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.common.geometry import geometry, operands
+from convref_triton.compile import aot
+from convref_triton.compile.inspection import inspect
+from convref_triton.compile.specialize import specialize
 from convref_triton.conv import depthwise, depthwise_wgrad, direct, direct_wgrad
 from convref_triton.plan.builder import Builder
-from convref_triton.plan.choose import plan
+from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.launch import Launch
 from convref_triton.plan.task import Task
 
@@ -119,6 +122,32 @@ def test_each_pair_of_pixels_is_added_once():
         told, admitted = verdict(case, depthwise_wgrad, pick)
         assert admitted
         assert told
+
+
+LARGE = ("f13x13_p6", "f7x7_s2_p3", "f21x3_p10x1")
+
+
+def spills_of(filters, arch):
+    """Yield (choice, spills) of the filter cotangent on each tile, the chosen one first."""
+    call = parse(f"conv.wgrad:n8c128k128g128_i56x56_{filters}:dt=bf16:mem=nhwc").call
+    for choice in offered(call, operands(call), arch):
+        if choice.kernel == "depthwise_wgrad":
+            launch = plan(call, operands(call), choice, arch=arch).steps[0]
+            yield choice, inspect(aot.compile(specialize(launch), arch)).spills
+
+
+def test_the_largest_filter_does_not_spill():
+    _, spills = next(spills_of(LARGE[0], "sm_90"))
+    assert not spills
+
+
+@pytest.mark.nightly(reason="some hundred compilations")
+@pytest.mark.parametrize("arch", aot.ARCHS)
+@pytest.mark.parametrize("filters", LARGE)
+def test_no_tile_of_large_filters_spills(filters, arch):
+    found = dict(spills_of(filters, arch))
+    assert found
+    assert not {choice: spills for choice, spills in found.items() if spills}
 
 
 def test_wide_filters_and_dilated_columns_are_refused():

@@ -114,6 +114,7 @@ TILES = TileTable(
         Change("sm_8", "f16 bf16", Tile(128, 64, 64, 8, 3), below=16),
         Change("sm_8", "f16 bf16", Tile(64, 64, 64, 4, 3), 16, Tile(64, 64, 64, 8, 3)),
         Change("sm_8", "tf32", Tile(64, 64, 32, 4, 4), 8, Tile(64, 64, 32, 8, 4)),
+        Change("sm_9", "tf32", Tile(64, 64, 32, 4, 4), 8),
         Change("sm_8", "tf32x3", Tile(64, 64, 32, 4, 4)),
     ),
 )
@@ -208,6 +209,6 @@ SPEC = KernelSpec(
         products=2,
         in_flight=0,
         why="two products go into one sum",
-        loop=((377, 1745, 404, 874), (394, 1749, 347, 940), (313, 210, 415)),
+        loop=((414, 1745, 404, 878), (394, 1749, 347, 940), (313, 210, 415)),
     ),
 )

@@ -222,6 +222,7 @@ TILES = TileTable(
         Change("sm_8", "f16 bf16", Tile(256, 128, 64, 8, 3)),
         Change("sm_8", "f16 bf16", Tile(128, 256, 64, 8, 3), below=16),
         Change("sm_8", "f16 bf16", Tile(128, 64, 64, 4, 2)),
+        Change("sm_9", "f16 bf16", Tile(128, 64, 64, 4, 2), below=16),
         Change("sm_8", "f16 bf16", Tile(64, 32, 32, 4, 4), 8, Tile(64, 32, 32, 8, 4)),
         Change("sm_8", "tf32", Tile(128, 128, 32, 8, 4), below=8),
         Change("sm_8", "tf32 tf32x3", Tile(64, 32, 32, 4, 3), instead=Tile(64, 32, 32, 8, 3)),
@@ -372,6 +373,7 @@ SPEC = KernelSpec(
         products=1,
         serialised=(
             "grouped fprop_1x1 16 128x128x64 w8 s4",
+            "grouped fprop_1x1 16 128x128x64 w8 s2",
             "fprop_1x1 16 128x256x64 w8 s3",
             "fprop_1x1 32 128x128x32 w8 s4",
             "grouped fprop_1x1 32 128x128x32 w8 s4",
