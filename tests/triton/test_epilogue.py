@@ -25,7 +25,7 @@ from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, geometry
-from convref_triton.conv import blocks, depthwise, direct, dual, flat, gather, split, tma
+from convref_triton.conv import blocks, depthwise, direct, dual, flat, gather, im2col, split, tma
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
 from convref_triton.plan.kernels import serving
@@ -46,7 +46,7 @@ LINES = (
     (blocks, "conv.fprop:n2c16k32g4_i5x4_f3x3_s2_p1:dt=f16:mem=nhwc"),
     (split, "conv.fprop:n1c640k14_i2x3_f1x1:dt=f32"),
     (split, "conv.fprop:n1c4000k12_i2x1_f1x1:dt=bf16:mem=nhwc"),
-    (split, "conv.fprop:n1c640k12g2_i2x2_f2x2_s2:t=1:dt=f32"),
+    (split, "conv.fprop:n1c1280k12g2_i2x2_f2x2_s2:t=1:dt=f32"),
     (tma, "conv.fprop:n2c16k72_i4x3_f3x2_p1:dt=bf16:mem=nhwc"),
     (tma, "conv.fprop:n1c64k128g1_i3x3_f3x3_p1:t=1:dt=f16"),
 )
@@ -223,7 +223,7 @@ def test_residual_in_any_memory_layout(layout, expands):
 
 def test_every_kernel_that_gathers_is_in_the_list_or_admits_no_epilogue():
     listed = {kernel.SPEC for kernel, _ in LINES}
-    assert {*serving("gather"), *serving("scatter")} == listed | {dual.SPEC}
+    assert {*serving("gather"), *serving("scatter")} == listed | {dual.SPEC, im2col.SPEC}
     call = parse("conv.jvp:n1c8k8_i4x4_f3x3_p1").call
     _, known = facts(call, operands(parse("conv.jvp:n1c8k8_i4x4_f3x3_p1")))
     task = Task(Builder(call, known), geometry(call.conv), "y", Fusion(activation="relu"))

@@ -309,9 +309,8 @@ def test_tuner_on_a_gpu_is_offered_them(device, monkeypatch):
     for line in (LINE, LINES["dgrad by 8"], LINES["wgrad 1x1"]):
         kernels = [choice.kernel for choice in backend.configurations(on_gpu(line))]
         assert set(kernels) & set(NAMES)
-        gluon_choices = {*NAMES, "im2col"}
         assert all(
-            c.unproven == (c.kernel in gluon_choices) for c in backend.configurations(on_gpu(line))
+            c.unproven == (c.kernel in UNPROVEN) for c in backend.configurations(on_gpu(line))
         )
     assert not {c.kernel for c in backend.configurations(parse(LINE).call)} & set(NAMES)
 
@@ -321,7 +320,9 @@ def test_inspect_by_kernel_and_tile():
     (shown,) = backend.inspect(call, "sm_90", "gluon_fprop 128x128")
     assert "wgmma m64n128k16 from SS" in shown.facts["products"]
     assert shown.title.startswith("gluon_fprop, grid 98x1x1")
-    with pytest.raises(ConvrefError, match=r"inspect: 'glue' begins no choice, needs one of tma"):
+    with pytest.raises(
+        ConvrefError, match=r"inspect: 'glue' begins no choice, needs one of im2col"
+    ):
         backend.inspect(call, "sm_90", "glue")
 
 

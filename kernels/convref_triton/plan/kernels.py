@@ -31,6 +31,9 @@ KERNELS: tuple[KernelSpec, ...] = (
     flat.SPEC,
     dual.SPEC,
     split.SPEC,
+    *gluon.KERNELS,
+    *gluon.ABSENT,
+    im2col.SPEC,
     tma.SPEC,
     gather.SPEC,
     depthwise_wgrad.SPEC,
@@ -43,9 +46,6 @@ KERNELS: tuple[KernelSpec, ...] = (
     rows.SPEC,
     activation.SPEC,
     resize.SPEC,
-    *gluon.KERNELS,
-    *gluon.ABSENT,
-    im2col.SPEC,
 )
 BY_NAME = {spec.name: spec for spec in KERNELS}
 
