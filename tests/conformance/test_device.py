@@ -68,10 +68,10 @@ right, off, lost = Right(), Off(), Lost()
 
 @pytest.fixture
 def card(tmp_path, monkeypatch):
-    (tmp_path / "card.py").write_text(CARD)
+    (tmp_path / "kernels_of_a_card.py").write_text(CARD)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    return "card"
+    return "kernels_of_a_card"
 
 
 def check(*arguments):
@@ -209,7 +209,7 @@ def test_check_on_a_device_prints_lines_that_repeat(card):
     assert status == 0, output
     status, output = check(f"{card}:off", *arguments)
     assert status == 1
-    assert re.search(r"convref run 'conv.fprop:.*:dev=cuda.*' --backend card:off", output)
+    assert re.search(rf"convref run 'conv.fprop:.*:dev=cuda.*' --backend {card}:off", output)
 
 
 def test_a_file_is_replayed_on_a_device(card, tmp_path):
