@@ -4,19 +4,23 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from forced import verdict
+from forced import facts, verdict
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from convref.case import parse
+from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
+from convref_triton.common.geometry import geometry
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.conv import dual, gather
+from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.task import Task
 
 CASES = cases(
     passes=["jvp"],
@@ -35,7 +39,9 @@ def test_admitted_tasks_are_right(case, pick):
     told, admitted = verdict(case, dual, pick)
     assert told
     both = prod(case.call.problem.shape("y")) and set(case.call.carried) & {"x", "w"}
-    assert admitted == (["y"] if both else [])
+    _, known = facts(case.call, operands(case))
+    task = Task(Builder(case.call, known), geometry(case.call.conv), "y")
+    assert admitted == (["y"] if both and dual.dual_tiles(task) else [])
 
 
 LINES = (
