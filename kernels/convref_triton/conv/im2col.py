@@ -121,7 +121,7 @@ def add_im2col(task: Task, tile: Tile) -> None:
     bias = task.epilogue(stored).bias
     if bias is not None and not bias.aligned:
         bias = task.builder.copied(bias, (0,))
-    tap, w_map = tma.filters_of(w, task.scatters, (tile.bn, tile.bk))
+    tap, w_map = tma.filters_of(task, w, transposed, (tile.bn, tile.bk))
     arguments = {
         "x": _pixels(task, x, tile),
         "w": Descriptor(slot(w), *w_map),

@@ -326,7 +326,7 @@ def given(
     box = best_box(pixels, sizes, rank, stride)
     x_map = mapped((images, *read), (x_n, *x_pixel), x.shape[1], (*box, depth), rank, stride)
     transposed = is_transposed(task, w)
-    tap, w_map = filters_of(w, scatter, (channels, depth))
+    tap, w_map = filters_of(task, w, transposed, (channels, depth))
     arguments, constants = tensors_of(pairs, x_map, w_map, y, epilogue)
     taps = prod(w.shape[2:])
     vec = vector(y.dtype, y_n, y_c * k, *y_pixel), vector(y.dtype, k)
@@ -358,16 +358,15 @@ def is_transposed(task: Task, w: Tensor) -> bool:
     return task.scatters and w.strides[1] == 1
 
 
-def filters_of(w: Tensor, scatter: bool, block: tuple[int, int]) -> tuple[int, Map]:
+def filters_of(task: Task, w: Tensor, transposed: bool, block: tuple[int, int]) -> tuple[int, Map]:
     """Return the distance of two taps of a packed w in channels, and the map of its matrix.
 
     The last axis of the matrix is the one whose channels are contiguous; `block` has the channels
     of the result and of the sum.
     """
-    copied = scatter and w.strides[1] != 1
-    tap, rows = w.shape[:2] if copied else w.shape[1::-1]
+    tap, rows = w.shape[:2] if task.scatters and not transposed else w.shape[1::-1]
     columns = prod(w.shape[2:]) * tap
-    return tap, ((rows, columns), (columns, 1), block if copied or not scatter else block[::-1])
+    return tap, ((rows, columns), (columns, 1), block[::-1] if transposed else block)
 
 
 def group_of(task: Task, transposed: bool) -> tuple[int, int]:

@@ -329,7 +329,7 @@ def given(
         (shared.copied, *shared.box[1:], tile.bk), geometry.rank, stride,
     )  # fmt: skip
     transposed = tma.is_transposed(task, w)
-    tap, w_map = tma.filters_of(w, scatter, (tile.bn, tile.bk))
+    tap, w_map = tma.filters_of(task, w, transposed, (tile.bn, tile.bk))
     arguments, constants = tma.tensors_of(pairs, x_map, w_map, y, epilogue)
     steps = y.steps[0], y.steps[1] * task.channels[1], *y.steps[2:]  # of (n, groups, d, h, w)
     vec = vector(y.dtype, *steps), vector(y.dtype, task.channels[1])
