@@ -1,5 +1,6 @@
 """The kept records of cards as the last section of docs/performance.md: tables and plots."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ BEGIN, END = "<!-- `convref bench page` writes what follows -->", "<!-- up to he
 PASSES = ("fprop", "dgrad", "wgrad")
 WORST = 20  # lines that are listed where the reference was faster
 NOTHING = "not measured"
-HIDDEN = ("what", "key", "card")  # fields of a machine that are not listed
+HIDDEN = ("what", "key", "card", "l2_bytes", "memory_bytes")  # not listed of a machine
 Rows = list[Record]
 Lines = list[str]
 
@@ -69,10 +70,11 @@ def _cell(row: Record | None) -> str:
 
 
 def _machine(card: Card) -> Lines:
-    lines = [
-        f"{', '.join(f'{name} {value}' for name, value in row.items() if name not in HIDDEN)}."
-        for row in card.of("machine")[-1:]
-    ]
+    lines = []
+    for row in card.of("machine")[-1:]:
+        plain = {name: value for name, value in row.items() if not isinstance(value, dict)}
+        listed = (f"{name} {value}" for name, value in plain.items() if name not in HIDDEN)
+        lines.append(f"{', '.join(listed)}.")
     for peaks in card.of("peaks")[-1:]:
         rates = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in peaks["flops"].items())
         lines.append(f"Peaks, TFLOP/s: {rates}; a copy moves {peaks['bytes_s'] / 1e12:.3g} TB/s.")
@@ -80,15 +82,19 @@ def _machine(card: Card) -> Lines:
 
 
 def _correctness(card: Card) -> Lines:
-    rows: list[list[Any]] = [
-        [f"property list, {row['backend']} {row['chunk']}", sum(row["counts"].values()),
-         len(row["findings"])]
-        for row in card.of("properties")
-    ]  # fmt: skip
-    rows += [[row["file"], "", len(row["failed"])] for row in card.of("marked-file")]
-    wrong = [row for row in card.of("refused") if "bound" in row["why"] or "right" in row["why"]]
-    lines = table(["compared with the oracle", "checks", "wrong"], rows)
-    note = [f"{len(wrong)} timed results were wrong, and are not counted.", ""] if wrong else []
+    chunks = card.of("properties")
+    rows: list[list[Any]] = []
+    for backend in dict.fromkeys(row["backend"] for row in chunks):
+        some = [row for row in chunks if row["backend"] == backend]
+        counts = sum((Counter(row["counts"]) for row in some), Counter())
+        judged = counts.total() - counts["unsupported"]
+        wrong = sum(len(row["findings"]) for row in some)
+        rows.append([f"property list, {backend}", judged, wrong])
+    files = sorted(card.of("marked-file"), key=lambda row: row["file"])
+    rows += [[f"`{row['file']}`", "", len(row["failed"])] for row in files]
+    timed = [row for row in card.of("refused") if "bound" in row["why"] or "right" in row["why"]]
+    lines = table(["compared with the oracle", "cases", "wrong"], rows)
+    note = [f"{len(timed)} timed results were wrong, and are not counted.", ""] if timed else []
     return [*lines, *note]
 
 

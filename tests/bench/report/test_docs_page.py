@@ -38,7 +38,7 @@ FEW = configuration("tma", 128, 128)
 FIRST, SECOND, THIRD = LAYERS
 ROWS = [
     {"what": "machine", "key": KEY, "date": "2026-01-01", "python": "3.12", "torch": "2.11",
-     "cudnn": 91002, "triton": "3.6.0", "sms": 132, "card": "A Card"},
+     "cudnn": 91002, "triton": "3.6.0", "sms": 132, "card": "A Card", "packages": {"numpy": "2"}},
     {"what": "peaks", "key": KEY, "flops": {"bf16": 7.6e14}, "bytes_s": 3e12, "card": "A Card"},
     tuned(FIRST, "fprop", "triton@1", 0.02, 2.0, "faster", **configuration("gluon_halo", 128, 64)),
     tuned(FIRST, "fprop", "triton@2", 0.04, 1.0, "ambiguous", **FEW),
@@ -51,6 +51,8 @@ ROWS = [
      "kernels": ["sm90_xmma"]},
     {"what": "properties", "key": KEY, "backend": "triton", "chunk": 0, "findings": [],
      "counts": {"pass": 38, "unsupported": 2}},
+    {"what": "properties", "key": KEY, "backend": "triton", "chunk": 1, "findings": [{}],
+     "counts": {"pass": 3, "wrong": 1}},
     {"what": "marked-file", "key": KEY, "file": "tests/x.py", "status": 1, "said": [],
      "failed": ["FAILED x"]},
     {"what": "refused", "key": KEY, "line": line(FIRST, "dgrad"), "arm": "triton@3",
@@ -110,8 +112,9 @@ def test_losses_name_the_reference_and_the_longest_term_of_the_estimate(folder):
 
 def test_correctness_comes_first(folder):
     text = written_page(folder)
-    assert "| property list, triton 0 | 40 | 0 |" in text
-    assert "| tests/x.py |  | 1 |" in text
+    assert "| property list, triton | 42 | 1 |" in text
+    assert "| `tests/x.py` |  | 1 |" in text
+    assert "packages" not in text
     assert "1 timed results were wrong" in text
     assert text.index("tests/x.py") < text.index("layer1.0.conv2")
     assert "| triton | bf16 | 512 | -12.5 | 30 |" in text
