@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
 import aot_kernels
@@ -205,15 +206,25 @@ def test_writes_to_registers_of_a_wgmma_in_flight(rows, found):
     assert hazards.overwritten(sass.parse(text)) == ((found,) if found else ())
 
 
-def test_a_kernel_that_overwrites_them_is_refused(monkeypatch):
+@pytest.mark.parametrize("release", ["13.2", "13.3", None])
+def test_a_kernel_that_overwrites_them_is_refused(release, monkeypatch, tmp_path):
     """Only where a left operand is in registers, which its PTX shows, is it disassembled."""
+    ptxas = tmp_path / "nvidia" / "cu13" / "bin" / "ptxas"
+    if release:
+        ptxas.parent.mkdir(parents=True)
+        ptxas.write_text(f"#!/bin/sh\necho V{release}.1\n", "utf-8")
+        ptxas.chmod(0o755)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
     call = parse("conv.fprop:n8c64k64_i28x28_f1x1:bias=0:math=tf32x3:mem=nhwc").call
     made = aot.compile(specialize(plan(call, operands(call)).steps[0]), "sm_90")
     hazards.guard(made)
     texts = iter([re.sub("WARPGROUP.DEPBAR", "WARPGROUP.ARRIVE", sass.text(made))])
     monkeypatch.setattr(sass, "text", lambda compiled: next(texts))
     hazards.guard(aot.compile(product(), "sm_90"))
-    refused = r"triton: gather: ptxas \d+.* overwrites .* needs that of CUDA 13.3 in TRITON_PTXAS"
+    advised = str(ptxas) if release == "13.3" else "that of `pip install nvidia-cuda-nvcc`"
+    refused = rf"triton: gather: ptxas \d+.* overwrites .* TRITON_PTXAS_PATH to {advised}$"
     with pytest.raises(UnsupportedError, match=refused):
         hazards.guard(made)
 

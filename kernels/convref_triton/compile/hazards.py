@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from convref.errors import UnsupportedError, message
 
-from ..hopper.precompiled import assembler, assembler_version
+from ..hopper.precompiled import assembler, assembler_version, installed_assembler
 from . import sass
 from .aot import Compiled
 from .machine_code import MachineInstruction
 
+FIXED = (13, 3)  # the CUDA whose ptxas waits
 WGMMA = ("HGMMA", "IGMMA", "QGMMA", "BGMMA")
 LEFT = 4  # registers of the left operand, of each type
 MOST = 8  # groups in flight that are counted
@@ -100,5 +101,6 @@ def guard(compiled: Compiled) -> None:
     if found := overwritten(sass.parse(sass.text(compiled))):
         version = assembler_version(assembler(compiled.arch))
         what = f"ptxas {version} overwrites a register of a wgmma in flight ({found[0]}), "
-        what += "needs that of CUDA 13.3 in TRITON_PTXAS_PATH"
+        what += "needs one of CUDA 13.3 or later: set TRITON_PTXAS_PATH to "
+        what += installed_assembler(FIXED) or "that of `pip install nvidia-cuda-nvcc`"
         raise UnsupportedError(message(f"triton: {compiled.name}", what))

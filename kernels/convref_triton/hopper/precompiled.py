@@ -9,7 +9,9 @@ import json
 import lzma
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -35,6 +37,21 @@ def assembler_version(path: str) -> str:
     printed = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
     found = re.search(r"V(\d+\.\d+\.\d+)", printed)
     return found[1] if found else "unknown"
+
+
+def installed_assembler(least: tuple[int, int]) -> str | None:
+    """Return the path of a ptxas of CUDA `least` or later, None if none is installed.
+
+    Those of pip's nvidia-cuda-nvcc, of CUDA_HOME and of PATH are looked at, in this order.
+    """
+    found = (Path(folder, "nvidia", "cu13", "bin", "ptxas") for folder in sys.path)
+    home = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "ptxas")
+    for path in (*found, home, Path(shutil.which("ptxas") or "")):
+        if path.is_file():
+            release = re.match(r"(\d+)\.(\d+)", assembler_version(str(path)))
+            if release and tuple(map(int, release.groups())) >= least:
+                return str(path)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
