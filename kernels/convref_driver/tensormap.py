@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_int, c_uint32, c_uint64
-from typing import Any
+from typing import NamedTuple
 
 from convref.errors import invalid
 
@@ -24,6 +24,7 @@ TYPES = {
     "f64": (8, 8),
     "bf16": (9, 2),
 }
+ARRAYS = {"cuuint64_t": c_uint64, "cuuint32_t": c_uint32, "int": c_int}
 L2_PROMOTION_128B = 2
 ALIGN = 64  # bytes, of the map itself
 # Bytes of a tensor and versions of drivers for which `_without_bit` corrects a map.
@@ -72,9 +73,42 @@ def encode(
     CudaError
         If the driver refuses the geometry; the message repeats it.
     """
-    im2col = bool(lower or upper)
     what = f"{dtype}{tuple(shape)} strides {tuple(strides)}"
     what += _corners_text(box, pointer, lower, upper)
+    form = geometry(dtype, shape, strides, box, swizzle, every, lower, upper, what)
+    made = _encoded(driver, device, form, pointer, what)
+    return _without_bit(made) if form.small and driver.version() <= FAULTY else made
+
+
+class Numbers(NamedTuple):
+    """An array that the driver takes, innermost axis first."""
+
+    type: str  # in C, one of `ARRAYS`
+    values: tuple[int, ...]
+
+
+class Geometry(NamedTuple):
+    """The arguments of a driver's function, apart from the map and the tensor's address."""
+
+    function: str
+    before: tuple[int, int]  # those before the address: type and axes
+    after: tuple[int | Numbers, ...]
+    small: bool  # whether the tensor is one whose map `_without_bit` corrects
+
+
+def geometry(
+    dtype: str,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    swizzle: int = 0,
+    every: Sequence[int] = (),
+    lower: Sequence[int] = (),
+    upper: Sequence[int] = (),
+    what: str = "",
+) -> Geometry:
+    """Return how the driver is told of the geometry of a tensor map, as `encode` takes it."""
+    im2col = bool(lower or upper)
     rank, every = len(shape), tuple(every) or (1,) * len(shape)
     lengths = [len(strides), len(every), *((len(lower) + 2, len(upper) + 2) if im2col else ())]
     equal = lengths == [rank] * len(lengths) and len(box) == (2 if im2col else rank)
@@ -83,15 +117,15 @@ def encode(
         raise invalid("tensor map", f"{what}, {needs}")
     code, size = TYPES[dtype]
     steps = [0, *(size * stride for stride in strides[:-1])]  # the driver takes no innermost stride
-    tensor = code, rank, pointer, _reversed(c_uint64, shape), _reversed(c_uint64, steps)
-    copies = [_reversed(c_uint32, [(n - 1) * e + 1 for n, e in zip(box, every)])]
+    tensor = _reversed("cuuint64_t", shape), _reversed("cuuint64_t", steps)
     if im2col:
-        copies = [_reversed(c_int, lower), _reversed(c_int, upper), box[1], box[0]]
-    options = _reversed(c_uint32, every), 0, swizzle, L2_PROMOTION_128B, 0
-    mode = "Im2col" if im2col else "Tiled"
-    made = _encoded(driver, device, mode, (*tensor, *copies, *options), what)
+        copies = [_reversed("int", lower), _reversed("int", upper), box[1], box[0]]
+    else:
+        copies = [_reversed("cuuint32_t", [(n - 1) * e + 1 for n, e in zip(box, every)])]
+    options = _reversed("cuuint32_t", every), 0, swizzle, L2_PROMOTION_128B, 0
     span = size * (1 + sum((n - 1) * step for n, step in zip(shape, strides)))
-    return _without_bit(made) if span < SMALL and driver.version() <= FAULTY else made
+    name = f"cuTensorMapEncode{'Im2col' if im2col else 'Tiled'}"
+    return Geometry(name, (code, rank), (*tensor, *copies, *options), span < SMALL)
 
 
 def _without_bit(made: bytes) -> bytes:
@@ -111,17 +145,22 @@ def _corners_text(
     return f" pixels {tuple(box)} at {pointer:#x} from {tuple(lower)} to {tuple(upper)}"
 
 
-def _encoded(
-    driver: Driver, device: int, mode: str, arguments: tuple[Any, ...], what: str
-) -> bytes:
+def _encoded(driver: Driver, device: int, form: Geometry, pointer: int, what: str) -> bytes:
     storage = ctypes.create_string_buffer(TENSORMAP + ALIGN)
     start = -ctypes.addressof(storage) % ALIGN
     place = ctypes.addressof(storage) + start
+    after = [
+        (ARRAYS[value.type] * len(value.values))(*value.values)
+        if isinstance(value, Numbers)
+        else value
+        for value in form.after
+    ]
     with driver.inside(driver.context(device)):  # some drivers need a context for it
-        driver.call(f"cuTensorMapEncode{mode}", place, *arguments, why=f"tensor map of {what}")
+        driver.call(
+            form.function, place, *form.before, pointer, *after, why=f"tensor map of {what}"
+        )
     return storage.raw[start : start + TENSORMAP]
 
 
-def _reversed(kind: Any, values: Sequence[int]) -> Any:
-    """Return a C array in the driver's order, innermost axis first."""
-    return (kind * len(values))(*reversed(values))
+def _reversed(kind: str, values: Sequence[int]) -> Numbers:
+    return Numbers(kind, tuple(reversed(values)))

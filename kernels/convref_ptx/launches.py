@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from convref.errors import invalid, shorten
+from convref_driver.exported import Address, Export, Map, itemsize
 from convref_driver.manifest import Manifest, pack
 
-from .asynchronous.maps import TensorMap
+from .asynchronous.maps import Im2colMap, TensorMap
 from .decode.program import Fault, parse
 from .memory.spaces import Allocation
 from .state.launch import launch
@@ -57,7 +58,7 @@ def run(
     manifest : its name, types of parameters, threads and dynamic shared memory.
     grid : blocks along x, y, z.
     arguments : one per parameter: for "ptr" an array, which receives results if it is writable, or
-        None; a tensor map; else a number, or bytes for a struct.
+        None or 0; a tensor map; else a number, or bytes for a struct.
     seed, late : the order of warps and blocks, and of asynchronous work (`convref_ptx.launch`).
 
     Raises
@@ -89,6 +90,8 @@ def _argument(name: str, kind: str, value: Any) -> Any:
         return pack(name, kind, value)
     if value is None or isinstance(value, Allocation):
         return value
+    if type(value) is int and value == 0:  # a null pointer
+        return None
     if not isinstance(value, np.ndarray) or not value.flags.c_contiguous:
         raise invalid(name, f"is a {type(value).__name__}, needs a contiguous array")
     label = f"{name.rpartition(': ')[2]} {value.dtype}{value.shape}"
@@ -122,6 +125,46 @@ def run_file(path: str | Path, *, seed: int = 0, late: bool = False) -> list[Any
     text = _read(path.parent / fields["ptx"], f"{path.name}: ptx")
     run(text, manifest, fields["grid"], arguments, seed=seed, late=late)
     return arguments
+
+
+def run_export(
+    path: str | Path, arrays: Mapping[str, Any], *, seed: int = 0, late: bool = False
+) -> None:
+    """Run the launches of `convref export`, from the PTX next to its description.
+
+    Parameters
+    ----------
+    path : the description, a JSON file.
+    arrays : the memory of each tensor by name, contiguous, which receives results.
+    seed, late : as in `run`.
+    """
+    path = Path(path)
+    export = Export.read(path)
+    if odd := sorted(arrays.keys() ^ export.tensors):
+        raise invalid(export.name, f"{', '.join(odd)}: missing or unknown")
+    buffers = {}
+    for name, memory in export.tensors.items():
+        if arrays[name].nbytes != memory.bytes:
+            what = f"{name} has {arrays[name].nbytes} bytes, needs {memory.bytes}"
+            raise invalid(export.name, what)
+        flat = arrays[name].reshape(-1).view(f"u{itemsize(memory.dtype)}")
+        buffers[name] = Allocation(flat, memory.use != "operand", name=name)
+    for step in export.launches:
+        values = [_exported(value, buffers) for value in step.arguments]
+        text = _read(path.with_name(f"{step.image}.ptx"), step.image)
+        run(text, step.manifest, step.grid, values, seed=seed, late=late)
+
+
+def _exported(value: Any, buffers: Mapping[str, Allocation]) -> Any:
+    """Return an argument of an export; null pointers are None."""
+    if isinstance(value, Address):
+        return buffers[value.tensor]
+    if not isinstance(value, Map):
+        return value
+    form = value.shape, value.strides, value.box, value.swizzle, value.every
+    if value.lower:
+        return Im2colMap(buffers[value.tensor], *form, value.lower, value.upper)
+    return TensorMap(buffers[value.tensor], *form)
 
 
 def _read(path: Path, name: str) -> str:

@@ -144,17 +144,22 @@ class TritonBackend:
 
         The first choice whose name begins with `kernel` is used instead of the default.
         """
+        there = replace(call, specs=tuple(replace(s, device="cuda") for s in call.specs))
+        return inspection.inspect_plan(self.planned(there, arch, kernel), arch)
+
+    def planned(self, call: Call, arch: str, kernel: str = "", sms: int = 0) -> KernelPlan:
+        """Return the plan of a call for an architecture, on a `kernel` as in `inspect`."""
         if reason := refusal(call, arch):
             raise UnsupportedError(message(call.where, reason, call))
-        there = replace(call, specs=tuple(replace(s, device="cuda") for s in call.specs))
-        known = {str(choice): choice for choice in offered(there, operands(there), arch)}
+        known = {str(choice): choice for choice in offered(call, operands(call), arch)}
         taken = next((known[name] for name in known if kernel and name.startswith(kernel)), None)
         if kernel and taken is None:
             names = ", ".join(dict.fromkeys(choice.kernel for choice in known.values()))
             what = f"{shorten(repr(kernel))} begins no choice, needs one of {names}"
             what += f", with a tile or without, as in {next(iter(known))}"
-            raise invalid("inspect", what, call)
-        return inspection.inspect_plan(plan(there, operands(there), taken, arch=arch), arch)
+            raise invalid(call.where, what, call)
+        tensors = operands(call)
+        return plan(call, tensors, taken, arch=arch, sms=sms, unproven=self._unproven)
 
     def configurations(self, call: Call) -> list[Choice]:
         """Return the kernels and tiles that `run` accepts, the one expected to be fastest first."""

@@ -15,8 +15,8 @@ from convref_driver.library import LIBRARY, Driver
 SOURCE = Path(__file__).with_name("stub_cuda.c")
 
 
-def build(folder: Path) -> Path:
-    """Return the path of a stand-in built in `folder`, under libcuda's own name.
+def compiler_of() -> tuple[str, Path]:
+    """Return a C compiler, and the folder of cuda.h.
 
     Raises
     ------
@@ -30,7 +30,12 @@ def build(folder: Path) -> Path:
         raise UnsupportedError(message("stub", "needs triton for its cuda.h")) from None
     if compiler is None:
         raise UnsupportedError(message("stub", "needs gcc or clang"))
-    headers = Path(triton.__file__).parent / "backends" / "nvidia" / "include"
+    return compiler, Path(triton.__file__).parent / "backends" / "nvidia" / "include"
+
+
+def build(folder: Path) -> Path:
+    """Return the path of a stand-in built in `folder`, under libcuda's own name."""
+    compiler, headers = compiler_of()
     target = folder / LIBRARY
     command = [compiler, "-O2", "-w", "-shared", "-fPIC", f"-I{headers}", str(SOURCE)]
     subprocess.run([*command, "-o", str(target)], check=True)
