@@ -1,4 +1,4 @@
-"""The CUDA driver through ctypes: load a cubin or PTX and launch it, without Triton.
+"""The CUDA driver, or HIP's, through ctypes: load a binary and launch it, without Triton.
 
 >>> Manifest("axpy", ("ptr", "ptr", "f32", "i64"), threads=(128, 1, 1)).parameters
 ('ptr', 'ptr', 'f32', 'i64')

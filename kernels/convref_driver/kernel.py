@@ -106,7 +106,8 @@ class Kernel:
         driver.call("cuModuleGetFunction", ctypes.byref(found), module, name.encode(), why=name)
         self.function = found
         static_shared = self._static_shared()  # loads the code now, not at the first launch
-        if manifest.shared and manifest.shared + static_shared > DEFAULT_SHARED:
+        more = manifest.shared and manifest.shared + static_shared > DEFAULT_SHARED
+        if more and driver.raises_shared:
             self._set(MAX_DYNAMIC_SHARED, manifest.shared, f"{manifest.shared} B of shared memory")
         x, y, z = manifest.cluster
         if x * y * z > PORTABLE_CLUSTER:

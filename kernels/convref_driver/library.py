@@ -41,7 +41,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class CudaError(RuntimeError):
-    """A function of the driver failed; `code` is its CUresult."""
+    """A function of the driver failed; `code` is its CUresult or hipError_t."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text, code)
@@ -65,18 +65,31 @@ class Driver:
         If it does not load, or is too old to have a function.
     """
 
+    functions = FUNCTIONS
+    title, prefix = "cuda driver", "cu"  # of messages; of its functions, in place of "cu"
+    needs = "needs an NVIDIA driver for CUDA 12 or newer"
+    raises_shared = True  # whether kernels must ask for more shared memory than the default
+
     def __init__(self, path: str = LIBRARY) -> None:
         try:
             library = ctypes.CDLL(path)
-            self._functions = {name: getattr(library, name) for name in FUNCTIONS}
+            self._functions = {
+                name: getattr(library, self._symbol(name)) for name in self.functions
+            }
         except (OSError, AttributeError) as error:
-            what = f"{error}, needs an NVIDIA driver for CUDA 12 or newer"
-            raise UnsupportedError(message("cuda driver", what)) from None
-        for name, types in FUNCTIONS.items():
+            raise UnsupportedError(message(self.title, f"{error}, {self.needs}")) from None
+        for name, types in self.functions.items():
             self._functions[name].argtypes = types
             self._functions[name].restype = c_int
-        self.launch = self._functions["cuLaunchKernelEx"]
+        self.launch = self._launcher()
         self._primary: dict[int, int] = {}
+
+    def _symbol(self, name: str) -> str:
+        return self.prefix + name.removeprefix("cu")
+
+    def _launcher(self) -> Any:
+        """Return a function of a Config, a kernel, its arguments and None, which returns a code."""
+        return self._functions["cuLaunchKernelEx"]
 
     def call(self, name: str, *arguments: Any, why: str = "") -> None:
         """Call a function and raise CudaError unless it succeeds; the message starts with `why`."""
@@ -88,7 +101,8 @@ class Driver:
         """Return the error of a CUresult, with the driver's name and description."""
         codes = ", ".join(filter(None, (self._text("cuGetErrorName", code), str(code))))
         words = self._text("cuGetErrorString", code) or "an error without a description"
-        return CudaError(message(why or "cuda driver", f"{name}: {words} ({codes})"), code)
+        what = f"{self._symbol(name)}: {words} ({codes})"
+        return CudaError(message(why or self.title, what), code)
 
     def _text(self, function: str, code: int) -> str:
         found = c_char_p()
@@ -105,6 +119,9 @@ class Driver:
         found = c_void_p()
         self.call("cuCtxGetCurrent", ctypes.byref(found))
         return found.value or 0
+
+    def set_current(self, context: int) -> None:
+        self.call("cuCtxSetCurrent", context)
 
     def context(self, device: int = 0) -> int:
         """Return this thread's context if it is one of `device`, else that device's primary one."""
@@ -131,12 +148,12 @@ class Driver:
         if before == context:
             yield
             return
-        self.call("cuCtxSetCurrent", context)
+        self.set_current(context)
         try:
             yield
         finally:
             if before or context != self._primary.get(0):
-                self.call("cuCtxSetCurrent", before)
+                self.set_current(before)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A stand-in for libcuda, built by a C compiler, which logs the calls it receives."""
+"""Stand-ins for libcuda and libamdhip64, built by a C compiler, which log their calls."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from convref.errors import UnsupportedError, message
+from convref_driver import hip
 from convref_driver.library import LIBRARY, Driver
 
-SOURCE = Path(__file__).with_name("stub_cuda.c")
+FOLDER = Path(__file__).parent
+SOURCES = {LIBRARY: ("nvidia", "stub_cuda.c"), hip.LIBRARY: ("amd", "stub_hip.c")}
 
 
-def compiler_of() -> tuple[str, Path]:
-    """Return a C compiler, and the folder of cuda.h.
+def compiler_of(vendor: str = "nvidia") -> tuple[str, Path]:
+    """Return a C compiler, and the folder of a vendor's headers.
 
     Raises
     ------
     UnsupportedError
-        If there is no C compiler, or no Triton to take cuda.h from.
+        If there is no C compiler, or no Triton to take the headers from.
     """
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
     try:
         import triton
     except ImportError:
-        raise UnsupportedError(message("stub", "needs triton for its cuda.h")) from None
+        raise UnsupportedError(message("stub", "needs triton for its headers")) from None
     if compiler is None:
         raise UnsupportedError(message("stub", "needs gcc or clang"))
-    return compiler, Path(triton.__file__).parent / "backends" / "nvidia" / "include"
+    return compiler, Path(triton.__file__).parent / "backends" / vendor / "include"
 
 
-def build(folder: Path) -> Path:
-    """Return the path of a stand-in built in `folder`, under libcuda's own name."""
-    compiler, headers = compiler_of()
-    target = folder / LIBRARY
-    command = [compiler, "-O2", "-w", "-shared", "-fPIC", f"-I{headers}", str(SOURCE)]
+def build(folder: Path, name: str = LIBRARY) -> Path:
+    """Return the path of a stand-in built in `folder`, under the library's own name."""
+    vendor, source = SOURCES[name]
+    compiler, headers = compiler_of(vendor)
+    target = folder / name
+    command = [compiler, "-O2", "-w", "-shared", "-fPIC", f"-I{headers}", str(FOLDER / source)]
     subprocess.run([*command, "-o", str(target)], check=True)
     return target
 

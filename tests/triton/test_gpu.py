@@ -13,6 +13,7 @@ import threading
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from types import SimpleNamespace
 
 import aot_kernels
 import pytest
@@ -449,3 +450,45 @@ def test_on_a_gpu_a_new_thread_has_the_context_too(integers):
     torch.cuda.synchronize()
     assert torch.equal(results[0], expected)
     assert prod(results[0].shape) == 64 * 48
+
+
+AMD_LINES = (
+    "conv.fprop:n8c64k64_i28x28_f3x3_p1:dt=bf16:mem=nhwc",
+    "conv.wgrad:n8c64k64g64_i28x28_f3x3_p1:dt=f32",
+    "max_pool.backward:n8c64_i28x28_f3x3_s2_p1:dt=f16",
+    "group_norm.fprop:n8c64g8_i28x28:dt=bf16",
+)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("line", AMD_LINES)
+def test_manifests_agree_with_the_arguments_of_amd_binaries(line, arch):
+    """The code object lists offset, size and kind of each argument, the hidden ones included."""
+    call = parse(line).call
+    for launch in (
+        step for step in plan(call, operands(call), arch=arch).steps if type(step) is Launch
+    ):
+        made = aot.compile(specialize(launch), arch)
+        found = gpu.manifest(made)
+        kinds = (*found.parameters, *("ptr" for _ in found.scratch))
+        listed = made.asm["amdgcn"].partition(".args:")[2].partition(".group_segment")[0]
+        sizes = [int(size) for size in re.findall(r"\.size: +(\d+)", listed)]
+        pointers = [kind == "global_buffer" for kind in re.findall(r"\.value_kind: +(\w+)", listed)]
+        assert sizes == [struct.calcsize(FORMATS[kind]) for kind in kinds]
+        assert pointers == [kind == "ptr" for kind in kinds]
+        threads = re.search(r"\.max_flat_workgroup_size: +(\d+)", made.asm["amdgcn"])
+        assert found.threads == (int(threads[1]), 1, 1)
+
+
+def test_a_device_of_amd_has_its_architecture_and_the_driver_of_hip(monkeypatch):
+    properties = SimpleNamespace(
+        gcnArchName="gfx942:sramecc+:xnack-", multi_processor_count=304, name="AMD Instinct MI300X"
+    )
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 4))
+    for name in ("_cuda_getDevice", "_cuda_getCurrentRawStream"):
+        monkeypatch.setattr(torch._C, name, lambda *index: 0, raising=False)
+    monkeypatch.setattr(gpu, "hip_driver", lambda: "hip")
+    found = gpu.cuda.__wrapped__(1)
+    assert (found.arch, found.driver, found.sms, found.place.index) == ("gfx942", "hip", 304, 1)

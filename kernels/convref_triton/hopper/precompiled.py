@@ -25,15 +25,19 @@ GPU_NAME = {"sm_90": "sm_90a"}  # wgmma and setmaxnreg are not in the portable s
 
 
 def assembler(arch: str) -> str:
-    """Return the path of the ptxas that Triton uses for an architecture."""
-    from triton.backends.nvidia.compiler import get_ptxas
-
+    """Return the path of the ptxas that Triton uses for an architecture, empty without one."""
+    try:
+        from triton.backends.nvidia.compiler import get_ptxas
+    except ImportError:  # a Triton built for AMD alone
+        return ""
     return get_ptxas(int(arch.removeprefix("sm_").rstrip("a"))).path
 
 
 @cache
 def assembler_version(path: str) -> str:
     """Return the version of a ptxas, such as "12.8.93"."""
+    if not path:
+        return "none"
     printed = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
     found = re.search(r"V(\d+\.\d+\.\d+)", printed)
     return found[1] if found else "unknown"

@@ -19,6 +19,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from convref.errors import UnsupportedError, invalid, message
 from convref_driver import VARIES, Driver, Kernel, Manifest, Scratch, driver, encode, load
+from convref_driver.hip import hip_driver
 
 from ..compile import aot, hazards
 from ..compile.specialize import TRITON_TYPES, Specialization, specialize
@@ -27,7 +28,6 @@ from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot, fl
 from . import packed
 from .interpreted import copy
 
-WARP = 32  # threads
 # A parameter of a Manifest for each of Triton's types that is not a pointer.
 PARAMETERS = {"u1": "bool", "i1": "bool", **{name: code for code, name in TRITON_TYPES.items()}}
 # Of a descriptor that is not a tensor map: whether padding is NaN; from Triton 3.7, whether tf32.
@@ -55,12 +55,14 @@ class Device:
 
 @cache
 def cuda(index: int) -> Device:
-    major, minor = torch.cuda.get_device_capability(index)
+    """Return a device of torch.cuda, which on a ROCm build is one of AMD."""
     current, properties = torch._C._cuda_getDevice, torch.cuda.get_device_properties(index)
+    is_hip = torch.version.hip is not None
+    capability = "sm_{}{}".format(*torch.cuda.get_device_capability(index))
     return Device(
         torch.device("cuda", index),
-        f"sm_{major}{minor}",
-        driver(),
+        properties.gcnArchName.partition(":")[0] if is_hip else capability,
+        hip_driver() if is_hip else driver(),
         partial(torch._C._cuda_getCurrentRawStream, index),
         lambda: current() == index,
         lambda: torch.cuda.device(index),
@@ -294,7 +296,7 @@ def _kernel(specialization: Specialization, device: Device) -> tuple[aot.Compile
 
 
 def manifest(compiled: aot.Compiled) -> Manifest:
-    """Return the Manifest of a kernel that Triton compiled for NVIDIA."""
+    """Return the Manifest of a kernel that Triton compiled."""
     metadata = compiled.metadata
     scratch = tuple(
         Scratch(
@@ -306,7 +308,7 @@ def manifest(compiled: aot.Compiled) -> Manifest:
     return Manifest(
         compiled.name,
         tuple(kind for kinds in _kinds(compiled) for kind in kinds),
-        (WARP * metadata["num_warps"], 1, 1),
+        (aot.target(compiled.arch).warp_size * metadata["num_warps"], 1, 1),
         metadata["shared"],
         (metadata.get("num_ctas", 1), 1, 1),
         scratch,
