@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
@@ -16,6 +16,7 @@ from convref.case import Spec  # noqa: E402
 from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
 from convref.integrations.jax import recorded  # noqa: E402
+from convref.knownbugs import known  # noqa: E402
 from convref_mojo import build  # noqa: E402
 
 with_mojo = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
@@ -56,6 +57,11 @@ def by_lax(problem, x, w):
     return jax.linear_transpose(lambda y: convolved(y)[inner], y)(x)[0]
 
 
+def is_compiled(call):
+    """Return whether XLA compiles a convolution and its gradients: for some its compiler aborts."""
+    return not any(known(replace(call, pass_=p, mask=()), "jax") for p in ("fprop", "backward"))
+
+
 @long
 @pytest.mark.parametrize("backend", ["jax", MOJO])
 def test_results_and_derivatives_are_those_of_lax(backend):
@@ -66,6 +72,7 @@ def test_results_and_derivatives_are_those_of_lax(backend):
     def check(case):
         problem = replace(case.call.conv, bias=False)
         call = replace(case.call, problem=problem, specs=(Spec("f64"),))
+        assume(is_compiled(call))
         x, w = (np.asarray(a) for a in operands(case)[:2])
         found = gradients(lambda x, w: recorded(backend, call, x, w, None)[0], x, w)
         expected = gradients(partial(by_lax, problem), x, w)
