@@ -87,7 +87,9 @@ class Backend(Protocol):
       name as a third argument if one is requested;
     - ``xla_calls(call)``, by which compiled JAX programs compute a call without Python: a function
       that returns the handler of `jax.ffi`, and operands, results (roles) and the attribute
-      ``words`` of each of its calls.
+      ``words`` of each of its calls;
+    - ``cuda_results(call, operands)``, by which JAX programs compiled for CUDA compute a call:
+      operands and results are JAX's arrays by role.
     """
 
     name: str

@@ -173,6 +173,13 @@ class TritonBackend:
         version = assembler_version(assembler(device.arch if device else archs.DEFAULT))
         return f"{reason}\n    compiled by Triton {triton.__version__} and ptxas {version}"
 
+    def cuda_results(self, call: Call, operands: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the results in a JAX program for CUDA, which jax-triton launches kernels in."""
+        from .run import jax
+
+        there = replace(call, specs=tuple(replace(s, device="cuda") for s in call.specs))
+        return jax.results(there, operands)
+
     def numerics(self, call: Call) -> Numerics:
         """Return the declared model: float32 sums, which tensor cores may truncate."""
         if call.op not in WINDOWED:

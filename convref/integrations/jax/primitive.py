@@ -28,6 +28,8 @@ def primitive(name: str, derivative: Any = None, transpose: Any = None) -> Primi
     made.def_abstract_eval(lambda *_, step: [jax.typeof(r) for r in step.results])
     lowered = mlir.lower_fun(lambda *a, step: step.evaluate(*a), multiple_results=True)
     mlir.register_lowering(made, lowered)
+    on_cuda = mlir.lower_fun(lambda *a, step: step.evaluate_on_cuda(*a), multiple_results=True)
+    mlir.register_lowering(made, on_cuda, platform="cuda")
     batching.primitive_batchers[made] = partial(_batched, made)
     if derivative is not None:
         ad.primitive_jvps[made] = derivative

@@ -115,6 +115,16 @@ class Step:
         called = jax.pure_callback(self.on_host, self.results, *arrays, vmap_method="sequential")
         return list(called)
 
+    def evaluate_on_cuda(self, *arrays: Any) -> list[Any]:
+        """Return the wanted results in a program for CUDA."""
+        computed = getattr(self._backend, "cuda_results", None)
+        if computed is None:
+            return self.evaluate(*arrays)
+        zeros = self._operands(arrays, jnp.zeros)
+        given = {role: a for role, a in zip(self.call.roles, zeros) if a is not None}
+        found = computed(self.call, given)
+        return [found[role].astype(like.dtype) for role, like in zip(self.wanted, self.results)]
+
     def on_host(self, *arrays: Any) -> list[Any]:
         """Return the wanted results as NumPy arrays."""
         operands = [
