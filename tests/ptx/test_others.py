@@ -204,3 +204,14 @@ def test_shared_variables_are_those_of_the_entry_and_dynamic_memory_follows_them
     assert program.sizes["shared"] == 48
     launch(program, (1,), (1,), [Allocation(out, writable=True)], shared=16)
     assert out[0] == 44
+
+
+@pytest.mark.parametrize("store", ["st", "st.global.L1::no_allocate"])
+def test_neighbours_that_two_blocks_write_do_not_race(store):
+    """The size of each write counts, also with a generic address and with a cache hint."""
+    text = f""".visible .entry f(.param .u64 f_0) {{ .reg .b32 %r<4>; .reg .b64 %rd<4>;
+    .reg .pred %p<2>; ld.param.b64 %rd1, [f_0]; mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0;
+    @%p1 {store}.b32 [%rd1], 5; @!%p1 {store}.b32 [%rd1+4], %r1; ret; }}"""
+    out = np.zeros(2, np.int32)
+    launch(parse(text), (2,), (1,), [Allocation(out, writable=True)])
+    assert out.tolist() == [5, 1]

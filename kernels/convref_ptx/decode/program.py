@@ -3,12 +3,14 @@
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import count
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arithmetic.numbers import width
+from .calls import Functions, inlined, renamed
 
 WARP = 32  # threads of a warp
 CHUNK = 16  # most bytes that one instruction moves per thread
@@ -65,11 +67,13 @@ class Program:
     name: str
     parameters: tuple[Parameter, ...]
     max_threads: int = 0
-    declared: dict[str, int] = field(default_factory=dict)  # width of each register or prefix
+    # Width of each register; of those with a number after their name by "name<".
+    declared: dict[str, int] = field(default_factory=dict)
     registers: dict[str, int] = field(default_factory=dict)  # width of each register in the code
     addresses: dict[str, int] = field(default_factory=dict)  # of parameters and variables
     sizes: dict[str, int] = field(default_factory=lambda: {"shared": 0, "local": 0})  # in bytes
     constants: bytearray = field(default_factory=bytearray)  # constant memory
+    variables: dict[str, bytes] = field(default_factory=dict)  # in global memory, as they begin
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -94,14 +98,22 @@ class Program:
         return {space: self._grain(space) for space in ("shared", "global")}
 
     def _grain(self, space: str) -> int:
-        written = rf"(?:st|atom|red)\.(?:.*\.)?{space}(?:::cta)?(?:\.[a-z_]+)*"
-        store = rf"{written}(?:\.v(\d))?\.[subf]+(\d+)(?:x2)?|(mbarrier)\..*{space}.*"
-        found = filter(None, (re.fullmatch(store, i.op) for i in self.code))
-        sizes = [8 if m[3] else int(m[2]) // 8 * int(m[1] or 1) for m in found]
-        copies = (i for i in self.code if space == "shared" and "async.ca." in i.op)
-        return min([CHUNK, *sizes, *(i.operands[2] for i in copies)])
+        sizes = [CHUNK]
+        for i in self.code:
+            if match := _WRITE.fullmatch(i.op):
+                named = re.search(r"\.(global|shared|local)\b", match[1])
+                if named is None or named[1] == space:  # a generic address may be anywhere
+                    sizes.append(int(match[3]) // 8 * int(match[2] or 1))
+            elif i.op.startswith("mbarrier.") and space in i.op:
+                sizes.append(8)
+            elif i.op.startswith("wmma.store"):
+                sizes.append(4)
+            elif space == "shared" and "async.ca." in i.op:
+                sizes.append(i.operands[2])
+        return min(sizes)
 
 
+_WRITE = re.compile(r"(?:st|atom|red)((?:\.[\w:]+)*?)(?:\.v(\d))?\.[subf]+(\d+)(?:x2)?")
 _ENTRY = re.compile(r"\.(?:visible|weak)\s+\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{", re.DOTALL)
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w)(\d+)\s+(?:\.ptr\s+(?:\.\w+\s+)?(?:\.align\s+\d+\s+)?)?"
@@ -110,12 +122,12 @@ _PARAMETER = re.compile(
 _VARIABLE = re.compile(
     r"(?:\.extern\s+)?\.(shared|local)\s+\.align\s+(\d+)\s+\.[busf](8|16|32|64)\s+([\w$]+)((?:\[\d*\])*)"
 )
-_CONSTANT = re.compile(
-    r"\.const\s+(?:\.align\s+(\d+)\s+)?\.([busf](?:8|16|32|64))\s+([\w$]+)((?:\[\d+\])*)"
+_INITIAL = re.compile(
+    r"\.(const|global)\s+(?:\.align\s+(\d+)\s+)?\.([busf](?:8|16|32|64))\s+([\w$]+)((?:\[\d+\])*)"
     r"(?:\s*=\s*(\{[^;]*\}|[^;{}]+))?\s*;"
 )
 _REGISTERS = re.compile(
-    r"\.reg\s+\.(pred|[bsuf](?:8|16|32|64)|b128)\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)"
+    r"\.reg\s*\.(pred|[bsuf](?:8|16|32|64)|b128)\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)"
 )
 _GUARD = re.compile(r"@(!?)([%\w$]+)\s+")
 _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
@@ -124,7 +136,8 @@ _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))
 @lru_cache(maxsize=64)
 def parse(text: str, name: str = "") -> Program:
     """Return an entry, by default the first; raise a Fault if a statement has an unknown form."""
-    text = re.sub(r"^\s*\.loc\s+(\d+)\s+(\d+)([^\n]*)", _place_of, text, flags=re.MULTILINE)
+    loc = r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)"
+    text = re.sub(loc, _line_of, text, flags=re.MULTILINE)
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
     files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE))
     text = re.sub(r"^\s*\.file\b[^\n]*", "", text, flags=re.MULTILINE)
@@ -136,31 +149,50 @@ def parse(text: str, name: str = "") -> Program:
     program.addresses.update({p.name: PARAMETERS + p.offset for p in program.parameters})
     if bound := _BOUND.search(directives):
         program.max_threads = prod(int(n or 1) for n in bound.groups())
-    _place_constants(program, text[: found.start()])
-    statements = _statements(text[found.end() :])
+    _place_initial(program, text[: found.start()])
+    parameters = [p.name for p in program.parameters]
+    body, functions = _statements(text[found.end() :]), Functions(text, _statements)
+    statements = inlined(body, functions, parameters)
     _place(program, _outside(text[: found.start()]) + ";".join(statements))
-    where = ""
+    where, callers = "", dict[str, str]()
     for statement in statements:
         if statement.startswith(".loc "):
-            _, file, line, *caller = statement.split()
-            where = f"{files.get(file, '?')}:{line}" if line != "0" else where
-            if caller and line != "0":
-                name, _, line = caller[0].rpartition("#")
-                path = next((p for p in files.values() if p.endswith(name)), name)
-                where = f"{where}, inlined at {path}:{line}"
+            where = _place_of(statement, files, callers) or where
         else:
             _add(program, statement, where)
     return program
 
 
-def _place_of(match: re.Match[str]) -> str:
-    """Return a statement for a .loc, with the kernel's line where a function is inlined.
+def _line_of(match: re.Match[str]) -> str:
+    """Return a statement for a .loc, with the line of the caller where a function is inlined.
 
-    A comment has it as "inner.py:2:3 @[ kernel.py:5:6 ]".
+    Triton has it in a comment, "inner.py:2:3 @[ kernel.py:5:6 ]"; nvcc has "inlined_at 1 5 6".
     """
-    inlined = re.findall(r"@\[ (\S+):(\d+):\d+", match[3])
-    caller = "#".join(inlined[-1]) if inlined else ""  # a colon would end a label
-    return f";.loc {match[1]} {match[2]} {caller};"
+    path = re.findall(r"@\[ (\S+):(\d+):\d+", match[4])
+    place = re.search(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)", match[4])
+    caller = "#".join(path[-1] if path else place.groups() if place else ())
+    return f";.loc {'#'.join(match.groups()[:3])} {caller};"  # a colon would end a label
+
+
+def _place_of(statement: str, files: dict[str, str], callers: dict[str, str]) -> str:
+    """Return the place of a .loc in the source, empty if it has none, and remember its caller."""
+    _, own, *caller = statement.split()
+    file, line, _ = own.split("#")
+    if line == "0":
+        return ""
+    where = f"{files.get(file, '?')}:{line}"
+    if not caller:
+        return where
+    last = caller[0]
+    if last.count("#") == 1:
+        name, _, line = last.rpartition("#")
+        path = next((p for p in files.values() if p.endswith(name)), name)
+        return f"{where}, inlined at {path}:{line}"
+    callers[own] = last
+    for _ in callers:
+        last = callers.get(last, last)
+    file, line, _ = last.split("#")
+    return f"{where}, inlined at {files.get(file, '?')}:{line}"
 
 
 def _matched(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
@@ -187,21 +219,14 @@ def _statements(text: str) -> list[str]:
     """
     text = re.sub(r"(?<![:\w$])([$\w]+):(?!:)", r"\1:;", text)
     text = re.sub(r"(?<=[;:{}])\s*([{}])", r"\1;", f";{text}")
+    text = re.sub(r"\s+", " ", re.sub(r"\s*;\s*", ";", text))
     inner = re.compile(r"(?<=;)\{;((?:(?!;\s*[{}];).)*;)\s*\};", re.DOTALL)
+    numbers = count(1)
     while inner.search(text):
-        text = inner.sub(_renamed, text)
+        text = inner.sub(lambda scope: ";".join(renamed(scope[1].split(";"), next(numbers))), text)
     body, end, _ = text.partition(";};")
     refuse(not end, "the entry", "does not end")
-    return [" ".join(part.split()) for part in body.split(";") if part.strip()]
-
-
-def _renamed(scope: re.Match[str]) -> str:
-    """Return the statements of a scope, with its position appended to each of its names."""
-    body = f";{scope[1]}"
-    for name in re.findall(r"\.reg\s+\.\w+\s+([\w$]+);|(?<=;)\s*([\w$]+):;", body):
-        own = name[0] or name[1]
-        body = re.sub(rf"(?<![%\w$.]){re.escape(own)}(?![\w$])", f"{own}${scope.start()}", body)
-    return body
+    return [part for part in body.split(";") if part]
 
 
 def _outside(text: str) -> str:
@@ -222,22 +247,24 @@ def _place(program: Program, text: str) -> None:
         program.sizes[space] = start + size
 
 
-def _place_constants(program: Program, text: str) -> None:
-    """Place the variables in constant memory; what has no initial value is zero."""
-    for match in _CONSTANT.finditer(text):
-        align, kind, name, shape, values = match.groups()
-        count = prod(int(n) for n in re.findall(r"\d+", shape))
+def _place_initial(program: Program, text: str) -> None:
+    """Place the variables in constant and global memory; what has no initial value is zero."""
+    for match in _INITIAL.finditer(text):
+        space, align, kind, name, shape, values = match.groups()
+        count, size = prod(int(n) for n in re.findall(r"\d+", shape)), width(kind) // 8
         words = [_operand(program, word) for word in _split(re.sub(r"[{}]", "", values or ""))]
         odd = len(words) > count or not all(isinstance(word, int) for word in words)
         odd |= shape.count("[") > 1 and 0 < len(words) < count  # zeros within the rows
-        refuse(odd, f".const {name}", "unknown form of initial values")
-        size = width(kind) // 8
+        refuse(odd, f".{space} {name}", "unknown form of initial values")
+        words += [0] * (count - len(words))
+        content = b"".join((word % (1 << 8 * size)).to_bytes(size, "little") for word in words)
+        if space == "global":
+            program.variables[name] = content
+            continue
         step = int(align or size)
         start = -(-len(program.constants) // step) * step
         program.addresses[name] = CONSTANT + start
-        program.constants += bytes(start - len(program.constants))
-        for word in words + [0] * (count - len(words)):
-            program.constants += (word % (1 << 8 * size)).to_bytes(size, "little")
+        program.constants += bytes(start - len(program.constants)) + content
 
 
 def _add(program: Program, statement: str, where: str) -> None:
@@ -246,7 +273,7 @@ def _add(program: Program, statement: str, where: str) -> None:
     elif statement.startswith(".reg"):
         kind, names = _matched(_REGISTERS, statement, "register").groups()
         for word in names.split(","):
-            program.declared[word.partition("<")[0].strip()] = width(kind)
+            program.declared[re.sub(r"\d+>", "", word.strip())] = width(kind)
     elif statement.startswith((".shared", ".local")):
         _matched(_VARIABLE, statement, "variable")  # it is placed already
     elif statement.startswith(".branchtargets"):
@@ -282,16 +309,18 @@ def _operand(program: Program, word: str) -> Any:
         base, _, offset = place.partition("+")
         inner = [_operand(program, item) for item in more]
         return [_operand(program, base.strip()), int(offset or 0), *inner]
-    if re.fullmatch(r"0f[0-9A-Fa-f]{8}|0d[0-9A-Fa-f]{16}|-?(0x[0-9A-Fa-f]+|\d+)U?", word):
+    if re.fullmatch(r"0f[0-9A-Fa-f]{8}|0d[0-9A-Fa-f]{16}|-?(0[xX][0-9A-Fa-f]+|\d+)U?", word):
         return int(word[2:], 16) if word[1:2] in ("f", "d") else int(word.rstrip("U"), 0)
     if re.fullmatch(r"-?\d+\.\d*(?:[eE][+-]?\d+)?", word):
         return float(word)
     if word in program.addresses:
         return program.addresses[word]
+    if word == "WARP_SZ":
+        return WARP
     refuse(not re.fullmatch(r"!?[%$\w.|]+", word), word, "unknown form of operand")
     for name in word.lstrip("!").split("|"):
-        stem = name if name in program.declared else name.rstrip("0123456789")
-        bits = program.declared.get(stem, 0)
+        several = f"{name.rstrip('0123456789')}<"
+        bits = program.declared.get(name) or program.declared.get(several, 0)
         if bits == 128:  # two registers
             halves = f"{name}.low", f"{name}.high"
             program.registers.update(dict.fromkeys(halves, 64))

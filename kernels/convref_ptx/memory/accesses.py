@@ -44,7 +44,7 @@ def addresses(m: Machine, i: Instruction, operand: Any, lanes: Array) -> Array:
     base, offset = operand
     if isinstance(base, int):
         return np.full(len(lanes), base + offset, np.int64)
-    kind = "s64" if m.program.registers.get(base) == 64 else "s32"
+    kind = "s32" if m.program.registers.get(base) == 32 else "s64"
     return m.read(i, base, kind, lanes).astype(np.int64) + offset
 
 

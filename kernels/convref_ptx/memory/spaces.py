@@ -131,6 +131,7 @@ class GlobalMemory(CheckedMemory):
 
     unwritten = ""  # the last instruction that read memory that was undefined before the launch
     has_fences = False  # whether the program has any
+    variables: dict[str, int] = {}  # addresses of the program's variables
     block: Array  # of each lane, in the launch
     shared: SharedMemory  # of the blocks that run; its clocks order the accesses of a block
 
@@ -155,6 +156,7 @@ class GlobalMemory(CheckedMemory):
         self.strong = np.zeros(cells, bool)  # whether the last write was
         self.read = np.zeros((0, cells), np.int32)  # times, by the warps of the reader
         self.raced_before, self.raced = raced, Raced()
+        self.printed: list[str] = []  # by the kernel
         self.cause: Fault | None = None  # the first race of a read, whose value is undefined
         self.released: dict[int, _Clocks] = {}  # by cell
         self.acquired: dict[int, _Clocks] = {}  # by block

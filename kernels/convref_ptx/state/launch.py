@@ -14,7 +14,7 @@ import numpy as np
 from ..arithmetic.numbers import Array
 from ..asynchronous.maps import TensorMap
 from ..decode.program import Fault, Program, refuse
-from ..memory.spaces import Allocation, GlobalMemory, Raced, Unrecorded
+from ..memory.spaces import BASE, Allocation, GlobalMemory, Raced, Unrecorded
 from ..watch.races import Watch
 from ..watch.undefined import PartlyDefined
 from .machine import Machine
@@ -52,6 +52,7 @@ def launch(
         except Unrecorded:
             continue
         except Fault as fault:
+            print(*memory.printed, sep="", end="")
             text = run.explained(fault, raced, before)
             if cause := run.cause(memory, text, raced, before) or cause:
                 text = f"{cause}; used by {text}"
@@ -59,6 +60,7 @@ def launch(
         if not memory.raced or raced:
             break
         cause, raced = run.cause(memory, "", raced, before), memory.raced  # now undefined values
+    print(*memory.printed, sep="", end="")
     memory.write_back()
 
 
@@ -83,7 +85,15 @@ class _Run:
     @cached_property
     def allocations(self) -> list[Allocation]:
         unique = dict.fromkeys(getattr(a, "allocation", a) for a in self.arguments)
-        return [a for a in unique if isinstance(a, Allocation)]
+        return [*self.variables.values(), *(a for a in unique if isinstance(a, Allocation))]
+
+    @cached_property
+    def variables(self) -> dict[str, Allocation]:
+        """The variables of the program in global memory, new ones for each launch."""
+        return {
+            name: Allocation(np.frombuffer(bytearray(content), np.uint8), writable=True, name=name)
+            for name, content in self.program.variables.items()
+        }
 
     def memory(self, raced: Raced, changed: Array) -> GlobalMemory:
         """Return the memory of a run, given what runs before have found."""
@@ -91,7 +101,9 @@ class _Run:
         grain = min([self.program.grains["global"], *elements])
         undefined = any(a.undefined is not None for a in self.allocations)
         kind = PartlyDefined if undefined else GlobalMemory
-        return kind(self.allocations, grain, raced, changed)
+        made = kind(self.allocations, grain, raced, changed)
+        made.variables = {n: BASE + made.allocations[a] for n, a in self.variables.items()}
+        return made
 
     def execute(self, memory: GlobalMemory, watch: Watch | None = None) -> None:
         """Run all blocks."""

@@ -17,7 +17,7 @@ from ..memory.spaces import ConstantMemory, GlobalMemory, LocalMemory, SharedMem
 from ..tensor_cores import matrices
 from ..watch import deadlocks
 from ..watch.races import Access, Watch
-from . import control, exchange  # noqa: F401
+from . import control, exchange, externs  # noqa: F401
 from .control import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING
 
 LANES = 8192  # threads of one vector, unless a block has more
@@ -117,7 +117,9 @@ class Machine:
         own = np.uint32(1) << self.lane.astype(np.uint32)
         found |= {"%lanemask_eq": own, "%lanemask_lt": own - 1, "%lanemask_le": own - 1 | own,
                   "%lanemask_ge": ~(own - 1), "%lanemask_gt": ~(own - 1 | own)}  # fmt: skip
-        return {name: value.astype(np.uint32) for name, value in found.items()}
+        words = {name: value.astype(np.uint32) for name, value in found.items()}
+        at = self.memory.variables.items()
+        return {**words, **{name: np.full(self.count, where, np.uint64) for name, where in at}}
 
     def run(self) -> None:
         """Run all threads until they exit.
@@ -187,17 +189,19 @@ class Machine:
                 whole = bool(self._whole(lanes).all())
                 if not whole:
                     break
-            chosen = self._guarded(i, lanes) if i.predicate else lanes
             pc += 1
             if diverges:
                 self.pc[lanes] = pc
                 self._steps += 1
                 refuse(self._steps > MAX_STEPS, self.program.name, "does not end")
-            if len(chosen):
-                try:
+            chosen = lanes
+            try:
+                if i.predicate:
+                    chosen = self._guarded(i, lanes)
+                if len(chosen):
                     function(self, i, chosen, *words)
-                except Fault as fault:
-                    raise self._located(fault, i, chosen) from fault.__cause__
+            except Fault as fault:
+                raise self._located(fault, i, chosen) from fault.__cause__
             if diverges:
                 at = self.pc[lanes]
                 pc = int(at[0])
