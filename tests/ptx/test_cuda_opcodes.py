@@ -8,6 +8,7 @@ import operator
 import numpy as np
 import pytest
 from micro import COUNT, RNG, floats, patterns
+from micro import run as interpreted
 
 from convref_ptx import Allocation, Fault, launch, parse
 
@@ -374,3 +375,79 @@ def test_fences_of_other_proxies_do_nothing_here(run):
 def test_ptxas_assembles_every_body(assemble):
     errors = assemble()
     assert "error" not in errors, errors
+
+
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+def test_values_move_within_segments_of_a_warp(mode, run):
+    """Of 8 lanes; c holds the mask of the segment and its last, for `up` its first, lane."""
+    a = patterns(32)
+    clamp = (32 - 8) << 8 | (0 if mode == "up" else 7)
+    body = f"""shfl.sync.{mode}.b32 %r20|%p1, x0, 3, {clamp}, -1; selp.b32 %r21, 1, 0, %p1;
+    xor.b32 y, %r20, %r21;"""
+    lane = np.arange(COUNT) % 8
+    to = {"up": lane - 3, "down": lane + 3, "bfly": lane ^ 3, "idx": 0 * lane + 3}[mode]
+    inside = (to >= 0) & (to < 8)
+    source = np.arange(COUNT) - lane + np.where(inside, to, lane)
+    assert np.array_equal(run(body, [a], 32), a[source] ^ inside)
+
+
+HALF = """and.b32 %r25, %r30, 31; setp.lt.u32 %p2, %r25, 16;
+    mov.b32 y, 0; @!%p2 bra $E; BODY $E:"""
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("shfl.sync.down.b32 y, x0, 8, 0x1807, 0xffff;", lambda v: v),
+        ("shfl.sync.idx.b32 y, x0, 5, 31, 0xffff;", lambda v: 0 * v + v[:, 5:6]),
+        ("redux.sync.max.u32 y, x0, 0xffff;", lambda v: 0 * v + v.max(1, keepdims=True)),
+        ("redux.sync.add.u32 y, x0, 0xffff;", lambda v: 0 * v + v.sum(1, "u4", keepdims=True)),
+        ("setp.eq.u32 %p1, x0, 7; vote.sync.ballot.b32 y, %p1, 0xffff;", lambda v: 0 * v + 1),
+        ("match.any.sync.b32 y, %r25, 0xffff;", lambda v: 0 * v + (1 << np.arange(16))),
+        ("elect.sync %r26|%p1, 0xffff; selp.b32 y, 9, %r26, %p1;",
+         lambda v: 0 * v + [9, *[0] * 15]),
+    ],
+)  # fmt: skip
+def test_lanes_of_a_mask_exchange_alone(body, wanted, run):
+    a = patterns(32)
+    a[::32] = 7
+    a[1::32], a[2::32] = 1, 2
+    values = a.reshape(-1, 32)[:, :16]
+    if "vote" in body:
+        values = np.where(np.arange(16) == 0, 7, values & ~np.uint32(7)).astype(np.uint32)
+        a.reshape(-1, 32)[:, :16] = values
+    found = run(HALF.replace("BODY", body), [a], 32).reshape(-1, 32)
+    assert np.array_equal(found[:, :16], wanted(values).astype(np.uint32))
+    assert not found[:, 16:].any()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("shfl.sync.idx.b32 y, x0, 5, 31, -1;", "threads of its mask are missing"),
+        ("vote.sync.any.pred %p1, %p2, 0xff;", "a thread is not in its mask"),
+        ("shfl.sync.idx.b32 y, x0, 20, 31, 0xffff;", "undefined bits"),
+    ],
+)
+def test_a_mask_that_does_not_fit_its_threads_is_a_fault(body, reason):
+    with pytest.raises(Fault, match=reason):
+        interpreted(HALF.replace("BODY", body), [patterns(32)], 32)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_pairs_are_compared_to_ones_and_zeros(kind, run):
+    a, b = patterns(32), patterns(32)
+    b[::2] = a[::2] & 0xFFFF | b[::2] & 0xFFFF0000
+    a, b = a & 0x7BFF7BFF, b & 0x7BFF7BFF  # no NaN
+    found = run(f"set.eq.{kind}x2.{kind}x2 y, x0, x1;", [a, b], 32).view(np.uint16)
+    one = {"f16": 0x3C00, "bf16": 0x3F80}[kind]
+    assert np.array_equal(found, np.where(a.view(np.uint16) == b.view(np.uint16), one, 0))
+
+
+def test_a_comparison_gives_a_number_and_names_of_constants(run):
+    a, b = patterns(32), patterns(32)
+    body = """set.lt.u32.u32 %r20, x0, x1; set.ge.f32.s32 %r21, x0, x1; xor.b32 y, %r20, %r21;
+    add.u32 y, y, WARP_SZ;"""
+    less = np.where(a < b, -1, 0).astype(np.int32).view(np.uint32)
+    ones = np.where(a.view(np.int32) >= b.view(np.int32), np.float32(1), 0).astype(np.float32)
+    assert np.array_equal(run(body, [a, b], 32), (less ^ ones.view(np.uint32)) + 32)

@@ -218,6 +218,16 @@ def _dot2(half: str, left: str, right: str, a: Array, b: Array, c: Array) -> Arr
 
 
 # (opcodes, types of the operands, function); the types and the function take the pattern's groups.
+def _set(name: str, to: str, kind: str, a: Array, b: Array) -> Array:
+    true = np.float32(1) if to == "f32" else np.int32(-1)
+    return np.where(numbers.compare(name, kind, a, b), true, true - true)
+
+
+def _set_pairs(name: str, kind: str, a: Array, b: Array) -> Array:
+    one = np.uint16({"f16": 0x3C00, "bf16": 0x3F80}[kind])
+    return np.where(numbers.compare(name, kind, *_halves(kind, (a, b))), one, 0).view(np.uint32)
+
+
 ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"(add|sub|min|max|div|rem)\.({_INTEGER})", "{1} {1}", _binary),
     (r"(xor)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
@@ -245,6 +255,8 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"(min|max)(?:\.NaN)?\.({_SHORT})", "b16 b16", _shorts),
     (rf"(min|max)(?:\.NaN)?\.({_SHORT})x2", "b32 b32", _shorts),
     (r"copysign\.(f32|f64)", "{0} {0}", lambda kind, a, b: np.copysign(b, a)),
+    (rf"set\.({_RELATION})\.(u32|s32|f32)\.(f32|f64|[su]32)", "{2} {2}", _set),
+    (rf"set\.({_RELATION})\.({_SHORT})x2\.\2x2", "b32 b32", _set_pairs),
     (r"mul\.hi\.([su]64)", "{0} {0}", _high64),
     (r"(popc|clz)\.b(32|64)", "b{1}", _count),
     (r"brev\.b(32|64)", "b{0}", _reverse),

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 @operation(r"elect\.sync")
 def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
-    to, members = i.operands
-    refuse(members != -1, i.text, "only whole warps are supported")
-    whole_warps(m, i, lanes)
-    first = m.lane[lanes] == 0
-    m.spread(i, to.split("|"), [np.zeros(len(lanes), np.uint32), first], lanes)
+    to, word = i.operands
+    _, members = _members(m, i, word, lanes)
+    first = members & -members
+    own = np.uint32(1) << m.lane[lanes].astype(np.uint32)
+    lane = np.log2(first).astype(np.uint32)
+    m.spread(i, to.split("|"), [lane, own == first], lanes)
+
+
+_WHOLE = np.uint32(0xFFFFFFFF)
 
 
 def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
@@ -35,9 +39,32 @@ def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
     return lanes.reshape(-1, WARP)
 
 
+def _members(m: Machine, i: Instruction, word: Any, lanes: Array) -> tuple[Array, Array]:
+    """Return which of some lanes each lane of a warp is (lane, 32), and the masks of members.
+
+    A lane that is not among them is -1. All members of a mask must be there, and only they.
+    """
+    members = m.read(i, word, "u32", lanes)
+    if len(lanes) % WARP == 0 and (members == _WHOLE).all():
+        warps = whole_warps(m, i, lanes)
+        rows = np.arange(len(lanes), dtype=np.int32).reshape(warps.shape)
+        return np.repeat(rows, WARP, 0), members
+    rows = np.full((m.warp[-1] + 1, WARP), -1, np.int32)
+    rows[m.warp[lanes], m.lane[lanes]] = np.arange(len(lanes))
+    rows = rows[m.warp[lanes]]
+    refuse(members & ~_mask(rows >= 0) != 0, i.text, "threads of its mask are missing")
+    outside = members >> m.lane[lanes].astype(np.uint32) & 1 == 0
+    refuse(outside, i.text, "a thread is not in its mask")
+    return rows, members
+
+
+def _of_members(values: Array, rows: Array, members: Array) -> tuple[Array, Array]:
+    """Return the values of each lane's warp (lane, 32), and which are those of members."""
+    return values[rows], (members[:, None] >> np.arange(WARP, dtype=np.uint32) & 1).astype(bool)
+
+
 _SHUFFLED: dict[str, Callable[[Array, Array], Array]] = {
     "bfly": np.bitwise_xor,
-    "idx": lambda own, by: by,
     "up": np.subtract,
     "down": np.add,
 }
@@ -45,49 +72,47 @@ _SHUFFLED: dict[str, Callable[[Array, Array], Array]] = {
 
 @operation(r"shfl\.sync\.(bfly|idx|up|down)\.b32")
 def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
-    to, a, b, clamp, members = i.operands
-    whole = m.read(i, clamp, "u32", lanes) == (0 if mode == "up" else WARP - 1)
-    whole &= m.read(i, members, "s32", lanes) == -1
-    refuse(~whole, i.text, "only whole warps are supported")
-    warps, undefined = whole_warps(m, i, lanes), m.undefined_bits(a, lanes)
-    by = m.read(i, b, "s32", lanes).reshape(warps.shape) & WARP - 1
-    own = np.arange(WARP, dtype=np.int32)
-    lane = _SHUFFLED[mode](own, by)
-    inside = lane & ~(WARP - 1) == 0
-    source = (np.arange(0, len(lanes), WARP)[:, None] + np.where(inside, lane, own)).ravel()
+    """Move values between the lanes of a segment; from outside of it comes the own value."""
+    to, a, b, clamp, word = i.operands
+    (rows, members), undefined = _members(m, i, word, lanes), m.undefined_bits(a, lanes)
+    by, bounds = (m.read(i, each, "s32", lanes) for each in (b, clamp))
+    own, by, last, fixed = m.lane[lanes], by & WARP - 1, bounds & WARP - 1, bounds >> 8 & WARP - 1
+    last = own & fixed | last & ~fixed
+    lane = own & fixed | by & ~fixed if mode == "idx" else _SHUFFLED[mode](own, by)
+    inside = lane >= last if mode == "up" else lane <= last
+    lane = np.where(inside, lane, own)
+    source = rows[np.arange(len(lanes)), lane]
     moved, (name, _, predicate) = m.read(i, a, "b32", lanes, 1)[source], to.partition("|")
-    m.write(i, name, moved, lanes, None if undefined is None else undefined[source])
+    unknown = None if undefined is None else undefined[source]
+    if (missing := members >> lane.astype(np.uint32) & 1 == 0).any():  # from no member
+        before = np.zeros_like(moved) if unknown is None else unknown
+        unknown = np.where(missing, _WHOLE, before)
+    m.write(i, name, moved, lanes, unknown)
     if predicate:
-        m.write(i, predicate, inside.ravel(), lanes)
+        m.write(i, predicate, inside, lanes)
 
 
 @operation(r"redux\.sync\.(add|min|max|and|or|xor)\.([bsu]32)")
 def _reduce(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    to, a, members = i.operands
-    _check_members(m, i, members, lanes)
-    warps = whole_warps(m, i, lanes)
-    values = m.read(i, a, kind, lanes).reshape(warps.shape)
-    found = np.ufunc.reduce(UPDATES[name], values, axis=1, dtype=values.dtype)
-    m.write(i, to, np.repeat(found, WARP).view(np.uint32), lanes)
+    to, a, word = i.operands
+    given = m.read(i, a, kind, lanes)
+    values, among = _of_members(given, *_members(m, i, word, lanes))
+    neutral = 0 if name in ("add", "xor") else given[:, None]
+    found = UPDATES[name].reduce(np.where(among, values, neutral), 1, given.dtype)
+    m.write(i, to, found.view(np.uint32), lanes)
 
 
 @operation(r"vote\.sync\.(ballot|any|all|uni)\.(b32|pred)")
 def _vote(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    to, a, members = i.operands
-    _check_members(m, i, members, lanes)
+    to, a, word = i.operands
     holds = m.read(i, a.lstrip("!"), "pred", lanes) ^ (a[0] == "!")
-    holds = holds.reshape(whole_warps(m, i, lanes).shape)
-    if name == "ballot":
-        found = _mask(holds)
-    elif name == "uni":
-        found = holds.all(1) | ~holds.any(1)
-    else:
-        found = getattr(holds, name)(1)
-    m.write(i, to, np.repeat(found, WARP).astype(numbers.TYPES[kind]), lanes)
-
-
-def _check_members(m: Machine, i: Instruction, members: Any, lanes: Array) -> None:
-    refuse(m.read(i, members, "s32", lanes) != -1, i.text, "only whole warps are supported")
+    rows, members = _members(m, i, word, lanes)
+    ballot = _mask(holds[rows]) & members
+    found = {
+        "ballot": ballot, "any": ballot != 0, "all": ballot == members,
+        "uni": (ballot == members) | (ballot == 0),
+    }[name]  # fmt: skip
+    m.write(i, to, found.astype(numbers.TYPES[kind]), lanes)
 
 
 def _mask(holds: Array) -> Array:
@@ -97,17 +122,15 @@ def _mask(holds: Array) -> Array:
 
 @operation(r"match\.(any|all)\.sync\.(b32|b64)")
 def _match(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
-    """Return the lanes of a warp that have the same value, or all if all have it, else none."""
-    to, a, members = i.operands
-    _check_members(m, i, members, lanes)
-    values = m.read(i, a, kind, lanes).reshape(whole_warps(m, i, lanes).shape)
-    equal = values[:, :, None] == values[:, None]
+    """Return the members of a mask that have the same value, or all if all have it, else none."""
+    to, a, word = i.operands
+    given, (rows, members) = m.read(i, a, kind, lanes), _members(m, i, word, lanes)
+    equal = _mask(given[rows] == given[:, None]) & members
     if name == "any":
-        m.write(i, to, _mask(equal).ravel(), lanes)
+        m.write(i, to, equal, lanes)
         return
-    whole = np.repeat(equal.all((1, 2)), WARP)
-    rows = [np.where(whole, np.uint32(0xFFFFFFFF), np.uint32(0)), whole]
-    m.spread(i, names := to.split("|"), rows[: len(names)], lanes)
+    agree = equal == members
+    m.spread(i, names := to.split("|"), [np.where(agree, members, 0), agree][: len(names)], lanes)
 
 
 @operation(r"activemask\.b32")
