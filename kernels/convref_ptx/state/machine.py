@@ -14,7 +14,7 @@ from ..asynchronous.mbarriers import Barrier
 from ..decode import opcodes
 from ..decode.program import WARP, Fault, Instruction, Program, refuse
 from ..memory.spaces import ConstantMemory, GlobalMemory, LocalMemory, SharedMemory
-from ..tensor_cores import matrices
+from ..tensor_cores import matrices, wmma  # noqa: F401
 from ..watch import deadlocks
 from ..watch.races import Access, Watch
 from . import control, exchange, externs  # noqa: F401
