@@ -58,7 +58,7 @@ def _run_launch(given: argparse.Namespace) -> int:
 
     causes = []
     try:
-        run_file(given.program, seed=given.seed, late=given.late)
+        run_file(given.program, arch=given.arch, seed=given.seed, late=given.late)
     except Fault as fault:
         causes.append(Cause(Path(given.program).stem, given.program, str(fault)))
     return _report(causes, 1, given)

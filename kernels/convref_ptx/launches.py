@@ -14,6 +14,7 @@ from convref_driver.exported import Address, Export, Map, itemsize
 from convref_driver.manifest import Manifest, pack
 
 from .asynchronous.maps import Im2colMap, TensorMap
+from .cuda import compile_cuda
 from .decode.program import Fault, parse
 from .memory.spaces import Allocation
 from .state.launch import launch
@@ -98,12 +99,15 @@ def _argument(name: str, kind: str, value: Any) -> Any:
     return Allocation(value, writable=value.flags.writeable, name=label)
 
 
-def run_file(path: str | Path, *, seed: int = 0, late: bool = False) -> list[Any]:
+def run_file(
+    path: str | Path, *, arch: str = "sm_90", seed: int = 0, late: bool = False
+) -> list[Any]:
     """Run a launch that a JSON file describes; return its arguments afterwards.
 
     The file has the fields of a Manifest and `ptx`, a file next to it, `grid` and `arguments`: a
     number, null, or for an array {"file": "x.npy"} or {"shape": [4], "dtype": "float32", "fill":
-    "normal"}, with "writable": false for an operand that the kernel only reads.
+    "normal"}, with "writable": false for an operand that the kernel only reads. A file "k.cu" is
+    compiled for `arch` by NVRTC, and the name may be an instance of a template.
     """
     path = Path(path)
     try:
@@ -115,14 +119,17 @@ def run_file(path: str | Path, *, seed: int = 0, late: bool = False) -> list[Any
     for field, (needed, fits) in FIELDS.items():
         if not fits(fields[field]):
             raise invalid(path.name, f"{field} is {shorten(repr(fields[field]))}, needs {needed}")
+    source, name = path.parent / fields["ptx"], fields["name"]
+    text = _read(source, f"{path.name}: ptx")
+    if source.suffix == ".cu":
+        text, (name,) = compile_cuda(text, [name], arch, str(source))
     sizes = (*fields["threads"], 1, 1)[:3]
-    manifest = Manifest(fields["name"], tuple(fields["parameters"]), sizes, fields["shared"])
+    manifest = Manifest(name, tuple(fields["parameters"]), sizes, fields["shared"])
     draw = np.random.default_rng(seed)
     arguments = [
         _made(value, path.parent, f"{path.name}: argument {n}", draw)
         for n, value in enumerate(fields["arguments"])
     ]
-    text = _read(path.parent / fields["ptx"], f"{path.name}: ptx")
     run(text, manifest, fields["grid"], arguments, seed=seed, late=late)
     return arguments
 

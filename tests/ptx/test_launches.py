@@ -1,8 +1,6 @@
 """Launches of PTX that no compiler of ours made, from Python and from JSON."""
 
 import json
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -27,59 +25,6 @@ ld.global.f32 %f2, [%rd3]; ld.global.f32 %f3, [%rd4]; fma.rn.f32 %f4, %f1, %f2, 
 st.global.f32 [%rd4], %f4;
 $E: ret; }"""
 AXPY = Manifest("axpy", ("ptr", "ptr", "f32", "i32"), (64, 1, 1))
-
-
-CUDA = """
-extern "C" __global__ void sums(const float* x, float* out, int n) {
-  __shared__ float part[4];
-  float s = 0;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) s += x[i];
-  for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(~0u, s, o);
-  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
-  __syncthreads();
-  if (threadIdx.x == 0) atomicAdd(out, part[0] + part[1] + part[2] + part[3]);
-}
-extern "C" __global__ void product(const float* a, const float* b, float* c, int n) {
-  __shared__ float A[16][16], B[16][17];
-  int y = threadIdx.y, x = threadIdx.x, row = blockIdx.y * 16 + y, column = blockIdx.x * 16 + x;
-  float s = 0;
-  for (int k = 0; k < n; k += 16) {
-    A[y][x] = a[row * n + k + x];
-    B[y][x] = b[(k + y) * n + column];
-    __syncthreads();
-    for (int t = 0; t < 16; t++) s += A[y][t] * B[t][x];
-    __syncthreads();
-  }
-  c[row * n + column] = s;
-}
-"""
-
-
-@pytest.mark.nightly(reason="a compilation each")
-@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
-@pytest.mark.parametrize("dropped", [None, 0, 1, 2])
-def test_cuda_as_nvcc_compiles_it(dropped, tmp_path):
-    """Sums and products are right; without any one of the barriers they race."""
-    first, *rest = CUDA.split("  __syncthreads();\n")
-    kept = ["" if n == dropped else "  __syncthreads();\n" for n in range(len(rest))]
-    text = first + "".join(map("".join, zip(kept, rest)))
-    (tmp_path / "k.cu").write_text(text, "utf-8")
-    words = ["nvcc", "-ptx", "-lineinfo", "-arch=sm_90", "k.cu", "-o", "k.ptx"]
-    subprocess.run(words, cwd=tmp_path, check=True)
-    ptx = (tmp_path / "k.ptx").read_text("utf-8")
-    x, a, b = (np.arange(n, dtype=np.float32) % 7 for n in (1000, 4096, 4096))
-    out, c = np.zeros(1, np.float32), np.zeros((64, 64), np.float32)
-    sums = Manifest("sums", ("ptr", "ptr", "i32"), (128, 1, 1))
-    product = Manifest("product", ("ptr", "ptr", "ptr", "i32"), (16, 16, 1))
-    calls = (([0], sums, (4,), [x, out, 1000]), ([1, 2], product, (4, 4), [a, b, c, 64]))
-    for needed, *call in calls:
-        if dropped in needed:
-            with pytest.raises(Fault, match=r"(race|undefined).*k\.cu:"):
-                run(ptx, *call)
-        else:
-            run(ptx, *call)
-    assert dropped == 0 or out[0] == x.sum()
-    assert dropped in (1, 2) or np.array_equal(c, a.reshape(64, 64) @ b.reshape(64, 64))
 
 
 def test_arrays_and_numbers():
