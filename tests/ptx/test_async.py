@@ -141,10 +141,10 @@ BOXES = {1: ((40,), (0,)), 2: ((5, 40), (-2, 8)), 3: ((3, 4, 72), (1, 2, -8)),
          4: ((2, 3, 4, 40), (0, -1, 3, 24)), 5: ((2, 2, 3, 2, 72), (1, 1, -1, 0, 64))}  # fmt: skip
 
 
-def box_of(rank, swizzle, every=()):
+def box_of(rank, swizzle, every=(), start=None):
     """Return (tensor, box, start, lines): a 16-bit box, partly outside, and its contents."""
-    every = every or (1,) * rank
-    shape, start = BOXES[rank]
+    every, start = every or (1,) * rank, start or BOXES[rank][1]
+    shape = BOXES[rank][0]
     tensor = RNG.integers(0, 1 << 16, shape).astype(np.uint16)
     box = (*(2 if rank > 3 else 4,) * (rank - 1), SPANS[swizzle] // 2)
     places = list(product(*map(range, box)))
@@ -253,15 +253,17 @@ def test_a_map_that_no_driver_encodes_is_refused(change, reason):
         launch(parse(text), (1,), (64,), buffers)
 
 
+@pytest.mark.parametrize("text", ["load", "store"])
 @pytest.mark.parametrize("start", [(2, -4), (2, 4), (0, 66), (1, 2, -4), (1, 2, 1)])
-def test_a_box_that_does_not_start_at_16_bytes_is_refused(start):
-    """An H200 ends such a load with an illegal instruction."""
+def test_a_box_that_does_not_start_at_16_bytes_is_refused(start, text):
+    """An H200 ends such a load with an illegal instruction, and other people's cards a store."""
     shape = (4, 72) if len(start) == 2 else (3, 4, 72)
     tensor, box = np.zeros(shape, np.uint16), (*(4,) * (len(start) - 1), 8)
     found = np.zeros(int(np.prod(box)), np.uint16)
-    buffers = [Allocation(found, writable=True), mapped(tensor, box, 0)]
+    buffers = [Allocation(found, writable=True), mapped(tensor, box, 0, writable=True)]
+    body = LOAD if text == "load" else STORE
     with pytest.raises(Fault, match=f"starts {2 * start[-1]} bytes into the innermost axis"):
-        launch(parse(of_box(LOAD, len(start), box, start)), (1,), (64,), buffers)
+        launch(parse(of_box(body, len(start), box, start, read="")), (1,), (64,), buffers)
 
 
 @pytest.mark.parametrize("wrong", [(), (2, 1)])
@@ -280,14 +282,26 @@ def test_a_wrong_element_stride_reads_another_box(wrong):
 @pytest.mark.parametrize("swizzle", range(4))
 @pytest.mark.parametrize("rank", BOXES)
 def test_a_box_is_stored(rank, swizzle, read, execute_later):
-    tensor, box, start, (places, position, real) = box_of(rank, swizzle)
+    start = tuple(max(0, at) for at in BOXES[rank][1])
+    check_store(start, swizzle, read, execute_later)
+
+
+@pytest.mark.parametrize(("rank", "axis"), [(n, axis) for n in (2, 3, 4, 5) for axis in range(n)])
+def test_a_box_that_begins_before_the_tensor_is_stored(rank, axis, execute_later):
+    """Along one axis, the innermost one by 16 bytes."""
+    start = tuple(-8 * (n == rank - 1) - (n < rank - 1) if n == axis else 0 for n in range(rank))
+    check_store(start, 0, "", execute_later)
+
+
+def check_store(start, swizzle, read, execute):
+    tensor, box, start, (places, position, real) = box_of(len(start), swizzle, start=start)
     given, want = RNG.integers(0, 1 << 16, int(np.prod(box))).astype(np.uint16), tensor.copy()
-    text = of_box(STORE, rank, box, start, read=read)
+    text = of_box(STORE, len(start), box, start, read=read)
     buffers = [Allocation(given), mapped(tensor, box, swizzle, writable=True)]
     for from_, at, there in zip(scattered(places, box, SPANS[swizzle]), position, real):
         if there:
             want[at] = given[from_]
-    execute_later(text, (1,), (64,), buffers)
+    execute(text, (1,), (64,), buffers)
     assert (tensor == want).all()
 
 
