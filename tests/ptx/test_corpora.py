@@ -18,7 +18,6 @@ KNOWN = {
         "sweep": "finding ld.volatile",
     },
     "fla": {
-        "fused_recurrent_comba_fwd_kernel": "differs",
         "parallel_parallax_bwd_kernel_dkv": "finding wgmma",
     },
     "tutorials": {

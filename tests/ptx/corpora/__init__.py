@@ -3,7 +3,7 @@
 `PYTHONPATH=tests/ptx python -m corpora liger fla` prints a table. What is not installed is skipped.
 attorch and Triton's tutorials are no packages: CONVREF_CORPORA names the folder that has `attorch`
 (github.com/BobMcDear/attorch at 67c2772baf33913ef51c2d1064f746ca17b63749) and `tutorials`
-(triton-lang/triton, python/tutorials).
+(python/tutorials of triton-lang/triton at 7c56a5e40f7fd928dfd5c72902d5def0097db73a).
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from convref_ptx import device
 
 PACKAGES = {"liger": "liger_kernel", "gems": "flag_gems", "fla": "fla"}
 NAMES = (*PACKAGES, "attorch", "tutorials", "gluon")
-LIMIT = int(os.environ.get("CONVREF_CORPORA_SECONDS", "240"))  # of a case
+LIMIT = int(os.environ.get("CONVREF_CORPORA_SECONDS", "240"))  # of the processor, for a case
 # Of the cases of a kernel the last state counts; "raises": the case ended with nothing compared.
 STATES = ("raises", "slow", "right", "differs", "finding", "refused")
 
@@ -83,18 +83,18 @@ def apart(got, want):
 
 @contextlib.contextmanager
 def limited(seconds):
-    """Raise a TimeoutError after some seconds, and again while it is caught."""
+    """Raise a TimeoutError after some seconds of the processor, and again while it is caught."""
 
     def stop(*_):
         raise TimeoutError(f"more than {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def outcome(run, arch):

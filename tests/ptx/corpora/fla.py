@@ -32,7 +32,7 @@ ROWS = (
     ("attn", "naive_parallel_attn", "q k v", "parallel.parallel_attn"),
     ("based", "naive_parallel_based", "q k v",
      "parallel.parallel_based fused_chunk.fused_chunk_based"),
-    ("comba", "naive_recurrent_comba", "q k v p beta g",
+    ("comba", "naive_chunk_comba", "q k v p g beta",
      "chunk.chunk_comba fused_recurrent.fused_recurrent_comba"),
     ("delta_rule", "delta_rule_recurrence", "q k v beta",
      "chunk.chunk_delta_rule fused_recurrent.fused_recurrent_delta_rule"),

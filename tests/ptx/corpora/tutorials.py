@@ -1,4 +1,4 @@
-"""Triton's tutorials 01 to 09 (github.com/triton-lang/triton, python/tutorials): their kernels."""
+"""Triton's tutorials 01 to 10 (github.com/triton-lang/triton, python/tutorials): their kernels."""
 
 import ast
 import sys
@@ -55,6 +55,8 @@ def cases():
         *((f"09-{n}", lambda n=n: persistent(n))
           for n in ("matmul", "matmul_tma", "matmul_persistent", "matmul_tma_persistent",
                     "matmul_descriptor_persistent")),
+        *((f"10-{kind}", lambda kind=kind: scaled(kind))
+          for kind in ("mxfp8", "mixed")),
     )  # fmt: skip
 
 
@@ -95,7 +97,10 @@ def layer_norm(columns=48):
 
 def attention(causal=False):
     ours = defined("06").attention
-    given = [torch.randn(1, 2, 256, 64, dtype=torch.float16).requires_grad_() for _ in range(3)]
+    # The backward pass is that of causal attention, also without the mask.
+    given = [
+        torch.randn(1, 2, 256, 64, dtype=torch.float16).requires_grad_(causal) for _ in range(3)
+    ]
 
     def reference(*given):
         q, k, v = (a.float() for a in given)
@@ -126,3 +131,11 @@ def persistent(name):
     more = {"warp_specialize": False} if "tma" in name or "descriptor" in name else {}
     ours = function(a, b.T if name in ("matmul", "matmul_persistent") else b, **more)
     return [(ours, a.float() @ b.float().T)]
+
+
+def scaled(kind):
+    module, sizes = defined("10"), (128, 256, 512)
+    made = module.initialize_block_scaled(*sizes, kind, compute_reference=True)
+    *descriptors, rows, columns, depth, configs, wanted = made
+    given = torch.float16, *sizes, rows, columns, depth, configs
+    return [(module.block_scaled_matmul(*descriptors, *given), wanted)]
