@@ -151,8 +151,10 @@ def main(names):
             print(f"{name}: skipped, {error}")
             continue
         lines = [f"{name} {kernel}: {' '.join(k)[:400]}" for kernel, k in kernels.items() if k[1]]
-        count = [sum(state == k[0] for k in kernels.values()) for state in STATES]
+        count = {state: sum(state == k[0] for k in kernels.values()) for state in STATES}
         cases = sum(state == "right" for state, _ in done.values())
-        lines.append(f"{name}: {len(kernels)} kernels, {dict(zip(STATES, count))}; "
-                     f"{cases} of {len(done)} cases right")  # fmt: skip
+        rest = (("raises", "slow"), ("differs", "finding"), ("refused",))
+        row = (len(kernels), count["right"], *(sum(map(count.get, states)) for states in rest))
+        lines.append(f"{name}: {count}; {cases} of {len(done)} cases right")
+        lines.append(f"| {name} | {' | '.join(map(str, row))} |")  # of the table in the docs
         print(*lines, sep="\n", flush=True)
