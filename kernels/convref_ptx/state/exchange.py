@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @operation(r"elect\.sync")
 def _elect(m: Machine, i: Instruction, lanes: Array) -> None:
     to, word = i.operands
-    _, members = _members(m, i, word, lanes)
-    first = members & -members
+    masks = _members(m, i, word, lanes).masks
+    first = masks & -masks
     own = np.uint32(1) << m.lane[lanes].astype(np.uint32)
     lane = np.log2(first).astype(np.uint32)
     m.spread(i, to.split("|"), [lane, own == first], lanes)
@@ -39,28 +39,32 @@ def whole_warps(m: Machine, i: Instruction, lanes: Array) -> Array:
     return lanes.reshape(-1, WARP)
 
 
-def _members(m: Machine, i: Instruction, word: Any, lanes: Array) -> tuple[Array, Array]:
-    """Return which of some lanes each lane of a warp is (lane, 32), and the masks of members.
+class _Members(NamedTuple):
+    """The warps of some lanes: rows of lanes (warp, 32), -1 if there is none; then of each lane."""
 
-    A lane that is not among them is -1. All members of a mask must be there, and only they.
-    """
-    members = m.read(i, word, "u32", lanes)
-    if len(lanes) % WARP == 0 and (members == _WHOLE).all():
-        warps = whole_warps(m, i, lanes)
-        rows = np.arange(len(lanes), dtype=np.int32).reshape(warps.shape)
-        return np.repeat(rows, WARP, 0), members
-    rows = np.full((m.warp[-1] + 1, WARP), -1, np.int32)
+    rows: Array
+    warp: Array  # its row
+    masks: Array  # the members that it names
+
+    def of_warps(self, values: Array) -> Array:
+        """Return for each lane the values of the lanes of its warp (lane, 32)."""
+        return values[self.rows][self.warp]
+
+
+def _members(m: Machine, i: Instruction, word: Any, lanes: Array) -> _Members:
+    """Return the warps of lanes, which are all members of the masks, and only they."""
+    masks = m.read(i, word, "u32", lanes)
+    if len(lanes) % WARP == 0 and (masks == _WHOLE).all():
+        rows = np.arange(len(lanes)).reshape(whole_warps(m, i, lanes).shape)
+        return _Members(rows, np.arange(len(rows)).repeat(WARP), masks)
+    rows = np.full((m.warp[-1] + 1, WARP), -1)
     rows[m.warp[lanes], m.lane[lanes]] = np.arange(len(lanes))
-    rows = rows[m.warp[lanes]]
-    refuse(members & ~_mask(rows >= 0) != 0, i.text, "threads of its mask are missing")
-    outside = members >> m.lane[lanes].astype(np.uint32) & 1 == 0
+    found = _Members(rows, m.warp[lanes], masks)
+    missing = masks & ~_mask(rows >= 0)[found.warp]
+    refuse(missing != 0, i.text, "threads of its mask are missing")
+    outside = masks >> m.lane[lanes].astype(np.uint32) & 1 == 0
     refuse(outside, i.text, "a thread is not in its mask")
-    return rows, members
-
-
-def _of_members(values: Array, rows: Array, members: Array) -> tuple[Array, Array]:
-    """Return the values of each lane's warp (lane, 32), and which are those of members."""
-    return values[rows], (members[:, None] >> np.arange(WARP, dtype=np.uint32) & 1).astype(bool)
+    return found
 
 
 _SHUFFLED: dict[str, Callable[[Array, Array], Array]] = {
@@ -74,17 +78,17 @@ _SHUFFLED: dict[str, Callable[[Array, Array], Array]] = {
 def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
     """Move values between the lanes of a segment; from outside of it comes the own value."""
     to, a, b, clamp, word = i.operands
-    (rows, members), undefined = _members(m, i, word, lanes), m.undefined_bits(a, lanes)
+    members, undefined = _members(m, i, word, lanes), m.undefined_bits(a, lanes)
     by, bounds = (m.read(i, each, "s32", lanes) for each in (b, clamp))
     own, by, last, fixed = m.lane[lanes], by & WARP - 1, bounds & WARP - 1, bounds >> 8 & WARP - 1
     last = own & fixed | last & ~fixed
     lane = own & fixed | by & ~fixed if mode == "idx" else _SHUFFLED[mode](own, by)
     inside = lane >= last if mode == "up" else lane <= last
     lane = np.where(inside, lane, own)
-    source = rows[np.arange(len(lanes)), lane]
+    source = members.rows[members.warp, lane]
     moved, (name, _, predicate) = m.read(i, a, "b32", lanes, 1)[source], to.partition("|")
     unknown = None if undefined is None else undefined[source]
-    if (missing := members >> lane.astype(np.uint32) & 1 == 0).any():  # from no member
+    if (missing := members.masks >> lane.astype(np.uint32) & 1 == 0).any():  # from no member
         before = np.zeros_like(moved) if unknown is None else unknown
         unknown = np.where(missing, _WHOLE, before)
     m.write(i, name, moved, lanes, unknown)
@@ -95,10 +99,11 @@ def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
 @operation(r"redux\.sync\.(add|min|max|and|or|xor)\.([bsu]32)")
 def _reduce(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
     to, a, word = i.operands
-    given = m.read(i, a, kind, lanes)
-    values, among = _of_members(given, *_members(m, i, word, lanes))
+    given, members = m.read(i, a, kind, lanes), _members(m, i, word, lanes)
+    among = members.masks[:, None] >> np.arange(WARP, dtype=np.uint32) & 1 == 1
     neutral = 0 if name in ("add", "xor") else given[:, None]
-    found = UPDATES[name].reduce(np.where(among, values, neutral), 1, given.dtype)
+    values = np.where(among, members.of_warps(given), neutral)
+    found = np.ufunc.reduce(UPDATES[name], values, axis=1, dtype=given.dtype)
     m.write(i, to, found.view(np.uint32), lanes)
 
 
@@ -106,12 +111,10 @@ def _reduce(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> N
 def _vote(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
     to, a, word = i.operands
     holds = m.read(i, a.lstrip("!"), "pred", lanes) ^ (a[0] == "!")
-    rows, members = _members(m, i, word, lanes)
-    ballot = _mask(holds[rows]) & members
-    found = {
-        "ballot": ballot, "any": ballot != 0, "all": ballot == members,
-        "uni": (ballot == members) | (ballot == 0),
-    }[name]  # fmt: skip
+    members = _members(m, i, word, lanes)
+    ballot = _mask(holds[members.rows])[members.warp] & members.masks
+    all_, none = ballot == members.masks, ballot == 0
+    found = {"ballot": ballot, "any": ~none, "all": all_, "uni": all_ | none}[name]
     m.write(i, to, found.astype(numbers.TYPES[kind]), lanes)
 
 
@@ -124,13 +127,14 @@ def _mask(holds: Array) -> Array:
 def _match(m: Machine, i: Instruction, lanes: Array, name: str, kind: str) -> None:
     """Return the members of a mask that have the same value, or all if all have it, else none."""
     to, a, word = i.operands
-    given, (rows, members) = m.read(i, a, kind, lanes), _members(m, i, word, lanes)
-    equal = _mask(given[rows] == given[:, None]) & members
+    given, members = m.read(i, a, kind, lanes), _members(m, i, word, lanes)
+    equal = _mask(members.of_warps(given) == given[:, None]) & members.masks
     if name == "any":
         m.write(i, to, equal, lanes)
         return
-    agree = equal == members
-    m.spread(i, names := to.split("|"), [np.where(agree, members, 0), agree][: len(names)], lanes)
+    agree = equal == members.masks
+    rows = [np.where(agree, members.masks, 0), agree]
+    m.spread(i, names := to.split("|"), rows[: len(names)], lanes)
 
 
 @operation(r"activemask\.b32")
