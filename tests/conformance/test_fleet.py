@@ -113,6 +113,47 @@ def test_solutions_are_graded_as_on_one_machine(cluster, tmp_path, monkeypatch):
         grade("kernelbench", folder / "problem.py", solutions, gpus=1.0)
 
 
+def test_a_suite_is_tuned_as_on_one_machine_where_a_node_is_lost(cluster, tmp_path, monkeypatch):
+    """The clock of the tiles is fixed, so that all times are those of one machine."""
+    pytest.importorskip("torch")
+    import tiles
+
+    from convref_bench import records
+    from convref_bench.gpu import nodes, tuner
+    from convref_bench.suites import network, suite
+
+    lines = "\n".join(f"conv:nNc{c}k4_i5x5_f3x3:bias=0 *{c} layer{c}" for c in (1, 2))
+    layers = suite.read(lines, "net")
+    monkeypatch.setattr(suite, "load", lambda name, ops=(): layers)
+    monkeypatch.setattr(network, "place_of", tiles.place_of)
+    cards = [cluster.add_node(num_cpus=1, num_gpus=1) for _ in range(2)]  # the others have none
+    asked, seen, each = [], [], fleet.each
+
+    def watched(work, calls, gpus):
+        asked.append(gpus)
+        for one in each(work, calls, gpus):
+            if one and not seen:
+                cluster.remove_node(cards[0], allow_graceful=False)
+            seen.extend([one] if one else [])
+            yield one
+
+    monkeypatch.setattr(fleet, "each", watched)
+    found = {}
+    for ray, gpus in ((cluster.address, 1.0), ("", 0.0)):
+        out = tmp_path / f"{bool(ray)}.jsonl"
+        more = {"device": "cpu", "dtype": "fp64", "ray": ray, "gpus": gpus, "out": out}
+        assert tuner.main("net", backend="tiles:backend", **more) == 1  # a tile is wrong
+        found[ray] = sorted(records.read(out)[0], key=str)
+    assert asked == [1.0]
+    assert len(seen) == 6
+    assert found[cluster.address] == found[""]
+    assert len(found[""]) == 1 + 6 * 5
+    assert tuner.main("net", backend="tiles:backend", **more | {"ray": cluster.address}) == 0
+    assert len(seen) == 6  # no call is searched again
+    with pytest.raises(ConvrefError, match="a node has numpy 0, the first one"):
+        nodes._check_same({"numpy": "0"}, {"numpy": "1"})
+
+
 def test_no_cluster_is_one_sentence():
     with pytest.raises(ConvrefError, match="no cluster of Ray answers at localhost:1"):
         fleet.connect("localhost:1")

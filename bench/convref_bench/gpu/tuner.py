@@ -12,10 +12,11 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Generator
+from contextlib import closing
 from copy import copy
 from dataclasses import asdict, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -196,32 +197,83 @@ def main(
     device: str = "cuda",
     batch: int = 1,
     seconds: float = 3600.0,
+    ray: str = "",
+    gpus: float = 0.0,
     out: Path | None = None,
 ) -> int:
     """Time every configuration of a backend on a suite, most weighted layers first.
 
-    --seconds limits the wall time. Exit status 1 if a result was wrong.
+    --seconds limits the wall time. --ray is the address of a Ray cluster that times them, a call on
+    one processor and --gpus GPUs (by default one where the device is cuda). Exit status 1 if a
+    result was wrong.
     """
     from ..suites.network import place_of
 
-    keys = [options.keys(word, device) for word in options.words(dtype)]
-    chosen = options.chosen(pass_, suite.PASSES, "pass")
+    if gpus and not ray:
+        raise invalid("tune", f"--gpus is {gpus:g}, needs --ray")
     if not is_tunable(backend):
         raise invalid("tune", f"{backend} has no configurations(call)")
+    keys = [options.keys(word, device) for word in options.words(dtype)]
+    calls = _calls(suite_, options.chosen(pass_, suite.PASSES, "pass"), keys, batch)
     out = out or records.RESULTS / "tuning" / f"{backend}.jsonl"
-    search = Search(backend, place_of(device), out)
+    search = partial(_search, backend, partial(place_of, device))
     end, bad = time.monotonic() + seconds, 0
-    for key in keys:
-        for layer in suite.by_weight(suite.load(suite_)):
-            for pass_ in layer.passes(chosen):
-                if time.monotonic() > end:
-                    print(f"time limit reached; run the command again to continue{os.linesep}{out}")
-                    return int(bad > 0)
-                found = search.add(suite_, layer, layer.call(pass_, batch, layer.keys(key)))
-                bad += sum(row["what"] == "refused" for row in found)
-                _print_best(found)
+    if ray:
+        rows = _on_nodes(ray, gpus or float(device == "cuda"), backend, search, calls, out)
+    else:
+        here = search(out)
+        rows = (here.add(*call) for call in calls)
+    with closing(rows):
+        for found in rows:
+            bad += sum(row["what"] == "refused" for row in found)
+            _print_best(found)
+            if time.monotonic() > end:
+                print(f"time limit reached; run the command again to continue{os.linesep}{out}")
+                return int(bad > 0)
     print(out)
     return int(bad > 0)
+
+
+def _search(backend: str, place: Callable[[], Place], out: Path) -> Search:
+    return Search(backend, place(), out)
+
+
+Given = tuple[str, suite.Layer, Call]
+
+
+def _on_nodes(
+    ray: str,
+    gpus: float,
+    backend: str,
+    search: Callable[[Path], Search],
+    calls: list[Given],
+    out: Path,
+) -> Generator[list[records.Record]]:
+    """Search on a cluster the calls that have not been searched and did not lose the device."""
+    from . import nodes
+
+    mine = {"backend": backend, "sources": source_hash(dispatch.load(backend)), "key": ""}
+    rows = [row for row in records.read(out)[0] if mine.items() <= row.items()]
+    machine = next((row for row in rows if row["what"] == "tuning"), None)
+    by_line: dict[str, list[records.Record]] = {}
+    for row in rows:
+        by_line.setdefault(row.get("line", ""), []).append(row)
+    pieces = ((call, by_line.get(str(call[2]), [])) for call in calls)
+    left = (
+        (call, known)
+        for call, known in pieces
+        if not any(row.get("part") == ALL or "lost" in row for row in known)
+    )
+    return nodes.add(ray, gpus, search, left, out, machine)
+
+
+def _calls(name: str, passes: Collection[str], keys: list[str], batch: int) -> list[Given]:
+    return [
+        (name, layer, layer.call(pass_, batch, layer.keys(key)))
+        for key in keys
+        for layer in suite.by_weight(suite.load(name))
+        for pass_ in layer.passes(passes)
+    ]
 
 
 def _print_best(found: list[records.Record]) -> None:

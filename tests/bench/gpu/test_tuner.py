@@ -1,8 +1,7 @@
-"""The tuner with a stub backend and a stub clock."""
-
-from itertools import count
+"""The tuner with a backend of tiles and their clock."""
 
 import pytest
+from tiles import Stub, place
 
 from convref import dispatch
 from convref.errors import ConvrefError
@@ -10,57 +9,8 @@ from convref_bench import cli as bench
 from convref_bench import records
 from convref_bench.gpu import steps, tuner
 from convref_bench.suites import suite
-from convref_bench.timing.cpu import CpuPlace
 from convref_bench.timing.measure import Stop
 from convref_bench.timing.point import configured
-
-NUMPY = dispatch.load("numpy")
-
-
-class Stub:
-    """Offers three tiles; the last one is wrong."""
-
-    name = "stub"
-    supports, numerics = staticmethod(NUMPY.supports), staticmethod(NUMPY.numerics)
-
-    def __init__(self):
-        self.ran = []
-
-    def configurations(self, call):
-        return [{"tile": 64}, {"tile": 128}, {"tile": 0}]
-
-    def run(self, call, *operands, configuration=None):
-        self.ran.append(configuration)
-        results = NUMPY.run(call, *operands)
-        wrong = configuration == {"tile": 0}
-        return tuple(None if r is None else r + wrong for r in results)
-
-    def fingerprint(self):
-        return {}
-
-
-class Clock:
-    """Time by configuration: a large tile is twice as fast."""
-
-    name = "stub"
-
-    def __init__(self, stub):
-        self.stub, self.ticks = stub, count()
-
-    def now(self):
-        return float(next(self.ticks))
-
-    def settle(self):
-        pass
-
-    def clock_mhz(self):
-        return None
-
-    def sample(self, work, calls, cold):
-        self.stub.ran.clear()
-        work()
-        tile = (self.stub.ran or [None])[-1]
-        return {None: 0.003, 64: 0.002, 128: 0.001}[tile["tile"] if tile else None]
 
 
 @pytest.fixture
@@ -68,12 +18,6 @@ def stub(monkeypatch):
     made = Stub()
     real = dispatch.load
     monkeypatch.setattr(dispatch, "load", lambda name: made if name == "stub" else real(name))
-    return made
-
-
-def place(stub):
-    made = CpuPlace(Stop(samples=2, noise=9.0, timeout_s=99.0))
-    made.device = Clock(stub)
     return made
 
 
