@@ -347,3 +347,24 @@ def test_a_launch_that_ends_at_a_finding_leaves_no_second_one():
         add[(2,)](x, x, out, 100, 1, BLOCK)
         copied[(2,)](out, torch.empty(100), 100, BLOCK)
     assert len(findings) == 1
+
+
+@triton.jit
+def checked(x, out, n, most, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    value = tl.load(x + i, i < n, other=0.0)
+    tl.device_print("value", value)
+    tl.device_assert(value < most, "too large")
+    tl.store(out + i, value, i < n)
+
+
+def test_device_print_and_device_assert(capsys):
+    with device("sm_90"):
+        x = torch.arange(40, dtype=torch.float32)
+        checked[(1,)](x, torch.empty_like(x), 40, 40, BLOCK=64, num_warps=1, debug=True)
+        lines = capsys.readouterr().out.splitlines()
+        wanted = [f"pid (0, 0, 0) idx ({n:2d}) value: {n % 40 * (n < 40):f}" for n in range(64)]
+        assert sorted(lines) == sorted(wanted)
+        reason = rf"^assert\(too large\): does not hold \(.*{Path(__file__).name}:\d+, program"
+        with pytest.raises(Fault, match=reason):
+            checked[(1,)](x, torch.empty_like(x), 40, 30, BLOCK=64, num_warps=1, debug=True)

@@ -1,4 +1,4 @@
-"""Functions of the device's runtime that kernels call: `printf` and `assert`."""
+"""What kernels call of the device's runtime: `printf` and `assert`; and `trap`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ _CONVERSION = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(hh?|ll?|j|z|t|)([diouxXeEfFg
 def _assert(m: Machine, i: Instruction, lanes: Array) -> None:
     expression = _string(m, i, int(_pointers(m, i, i.operands[0], lanes)[0]))
     refuse(np.ones(len(lanes), bool), f"assert({expression})", "does not hold")
+
+
+@operation(r"trap")
+def _trap(m: Machine, i: Instruction, lanes: Array) -> None:
+    refuse(np.ones(len(lanes), bool), i.text, "the kernel ends itself")
 
 
 @operation(r"call\.vprintf")
