@@ -16,6 +16,7 @@ from ...api.definition import Definition
 from ...api.generate import function, names
 from ...api.generate.passes import Pass
 from ...ops import RANKS, SIGNATURE, plain
+from .concat import concat
 from .op import ConvrefOp
 
 _LEFT_OUT = ("layout", "weight_layout", "return_statistics", "dtype")
@@ -129,4 +130,4 @@ def _ranks() -> list[Callable[..., Any]]:
     return made
 
 
-FUNCTIONS = names([*_ranks(), batch_norm, instance_norm])
+FUNCTIONS = names([*_ranks(), batch_norm, instance_norm, concat])

@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 from pytensor.graph.basic import Apply
 
+from .concat import Concat, SplitLike
 from .op import ConvrefOp, ShapesOp
 
 
@@ -79,7 +80,7 @@ def _register_numba() -> None:
 
         return cast("Callable[..., Any]", basic.numba_njit(perform))
 
-    for op in (ConvrefOp, ShapesOp):
+    for op in (ConvrefOp, ShapesOp, Concat, SplitLike):
         basic.numba_funcify.register(op)(funcify)
 
 
@@ -87,14 +88,16 @@ def _register_jax() -> None:
     import jax.numpy as jnp
     from pytensor.link.jax.dispatch.basic import jax_funcify
 
-    def funcify(op: ConvrefOp, node: Apply, **kwargs: Any) -> Callable[..., Any]:
+    def funcify(op: Any, node: Apply, **kwargs: Any) -> Callable[..., Any]:
         dtypes = [v.type.dtype for v in node.inputs]  # constants of no axis are Python's numbers
         return lambda *arrays: _alone(op.compute(*map(jnp.asarray, arrays, dtypes)))
 
     def shapes(op: ShapesOp, **kwargs: Any) -> Callable[..., Any]:
         return lambda *arrays: _alone([np.array(shape) for shape in op.compute(*arrays)])
 
-    jax_funcify.register(ConvrefOp)(funcify)
+    for op in (ConvrefOp, SplitLike):
+        jax_funcify.register(op)(funcify)
+    jax_funcify.register(Concat)(lambda op, **_: lambda *arrays: jnp.concatenate(arrays, op.axis))
     jax_funcify.register(ShapesOp)(shapes)
 
 
@@ -111,8 +114,9 @@ def _register_torch() -> None:
 
         return cast("Callable[..., Any]", torch.compiler.disable(run))
 
-    for op in (ConvrefOp, ShapesOp):
+    for op in (ConvrefOp, ShapesOp, SplitLike):
         pytorch_funcify.register(op)(funcify)
+    pytorch_funcify.register(Concat)(lambda op, **_: lambda *tensors: torch.cat(tensors, op.axis))
 
 
 _LINKERS = {"numba": _register_numba, "jax": _register_jax, "pytorch": _register_torch}
