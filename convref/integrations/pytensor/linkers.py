@@ -85,11 +85,13 @@ def _register_numba() -> None:
 
 
 def _register_jax() -> None:
+    import jax
     import jax.numpy as jnp
     from pytensor.link.jax.dispatch.basic import jax_funcify
 
     def funcify(op: Any, node: Apply, **kwargs: Any) -> Callable[..., Any]:
-        dtypes = [v.type.dtype for v in node.inputs]  # constants of no axis are Python's numbers
+        # constants of no axis are Python's numbers; JAX may have types of 32 bits alone
+        dtypes = [jax.dtypes.canonicalize_dtype(v.type.dtype) for v in node.inputs]
         return lambda *arrays: _alone(op.compute(*map(jnp.asarray, arrays, dtypes)))
 
     def shapes(op: ShapesOp, **kwargs: Any) -> Callable[..., Any]:

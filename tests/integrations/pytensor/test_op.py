@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import runpy
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -70,7 +72,7 @@ def raw_definitions():
         del module.DEFINITIONS[name]
 
 
-def campaign(check, op):
+def campaign(check, op, backend="numpy"):
     """Check problems that the court draws, their operands as variables without known shapes."""
 
     @settings(
@@ -90,7 +92,7 @@ def campaign(check, op):
         problem |= {"math": call.math} if "math" in problem else {}
         form = SIGNATURE[op, "fprop"]
         roles = tuple(arrays)
-        given = f"fields of {op}", 0, "fprop", roles, form.results, tuple(problem.values()), "numpy"
+        given = f"fields of {op}", 0, "fprop", roles, form.results, tuple(problem.values()), backend
         check(call, arrays, cp.ConvrefOp(*given))
 
     run()
@@ -244,14 +246,30 @@ def nearly_equal(found, exact):
     assert np.abs(found - exact).max(initial=0) <= 2.0**-40 * np.abs(exact).max(initial=1)
 
 
-@pytest.mark.skipif(not SOURCE, reason="PYTENSOR_SOURCE, a clone of PyTensor, is not set")
+def compare_c_and_py(inputs, outputs, arrays, assert_fn):
+    linkers = (pytensor.compile.Mode(linker, optimizer=None) for linker in ("cvm", "py"))
+    results = (pytensor.function(inputs, outputs, mode)(*arrays) for mode in linkers)
+    for found, exact in zip(*results, strict=True):
+        assert_fn(found, exact)
+
+
+def comparison(linker):
+    """Return PyTensor's own comparison of a linker with Python; it has none of C."""
+    if linker == "c":
+        return compare_c_and_py
+    pytest.importorskip(linker.replace("py", ""), reason=f"{linker} is not installed")
+    if not SOURCE:
+        pytest.skip("PYTENSOR_SOURCE, a clone of PyTensor, is not set")
+    theirs = runpy.run_path(f"{SOURCE}/tests/link/{linker}/test_basic.py")
+    return theirs[f"compare_{linker}_and_py"]
+
+
 @pytest.mark.filterwarnings("ignore:Importing 'ifelse':DeprecationWarning")  # by their files
-@pytest.mark.parametrize("linker", ["jax", "numba", "pytorch"])
+@pytest.mark.parametrize("linker", ["c", "jax", "numba", "pytorch"])
 @pytest.mark.parametrize("op", DERIVED)
 def test_linkers_agree_by_their_own_comparisons(op, linker):
-    pytest.importorskip(linker.replace("py", ""), reason=f"{linker} is not installed")
-    theirs = runpy.run_path(f"{SOURCE}/tests/link/{linker}/test_basic.py")
-    compare = theirs[f"compare_{linker}_and_py"]
+    """Each linker's own backend, and so each with each other, as all agree with Python's."""
+    compare = comparison(linker)
 
     def check(call, arrays, made):
         given = symbols(arrays)
@@ -261,7 +279,7 @@ def test_linkers_agree_by_their_own_comparisons(op, linker):
         dense = [np.ascontiguousarray(a) for a in arrays.values()]  # PyTorch has no steps below 0
         compare(list(given.values()), outputs, dense, assert_fn=nearly_equal)
 
-    campaign(check, op)
+    campaign(check, op, "auto")
 
 
 def network():
@@ -271,7 +289,8 @@ def network():
     y = cp.batch_norm(y, training=True)
     y = cp.max_pool2d(cp.silu(y), 2, ceil_mode=True)
     y = cp.group_norm(cp.interpolate(y, scale_factor=2, mode="bilinear"), 2, b, b)
-    y = cp.adaptive_avg_pool2d(cp.conv_transpose2d(y, w, stride=2, groups=2), 1)
+    y = cp.concat([y, cp.conv_transpose2d(y, w, stride=2, groups=2)[:, :, :4, :8]], 1)
+    y = cp.adaptive_avg_pool2d(y, 1)
     return x, w, b, cp.cross_entropy(y[:, :, 0, 0], np.array([0, 1]))
 
 
@@ -287,6 +306,39 @@ def test_each_linker_computes_loss_and_gradients(mode):
     exact = pytensor.function(inputs, outputs, mode="FAST_COMPILE")(*arrays)
     for a, e in zip(found, exact, strict=True):
         nearly_equal(a, e)
+
+
+OF_FLOATX = """
+import sys
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from convref.integrations import pytensor as cp
+
+{network}
+floatX, rng = pytensor.config.floatX, np.random.default_rng(0)
+arrays = [rng.normal(size=s).astype(floatX) for s in ((2, 4, 6, 7), (4, 2, 3, 3), (4,))]
+*inputs, loss = network()
+outputs = [loss, *pytensor.grad(loss, inputs)]
+exact = pytensor.function(inputs, outputs, mode="FAST_COMPILE")(*arrays)
+for mode in sys.argv[1:]:
+    for a, e in zip(pytensor.function(inputs, outputs, mode=mode)(*arrays), exact, strict=True):
+        found = np.asarray(a)
+        assert found.dtype == e.dtype == floatX, (mode, found.dtype)
+        # some passes in a row, which round in another order
+        assert np.abs(found - e).max() <= 2**12 * np.finfo(floatX).eps * np.abs(e).max(), mode
+"""
+
+
+def test_all_linkers_keep_a_floatx_of_float32_without_a_warning():
+    """In a new process: PyTensor sets the width of JAX's types when it imports JAX."""
+    names = {"NUMBA": "numba", "JAX": "jax", "PYTORCH": "torch"}
+    modes = [mode for mode in MODES if mode == "CVM" or find_spec(names[mode])]
+    warnings = "error", "ignore:The given NumPy array", "ignore:`torch.jit", "ignore:Importing"
+    flags = {"PYTENSOR_FLAGS": "floatX=float32", "PYTHONWARNINGS": ",".join(warnings)}
+    program = OF_FLOATX.format(network=inspect.getsource(network))
+    command = [sys.executable, "-c", program, *modes]
+    subprocess.run(command, check=True, env={**os.environ, **flags})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
