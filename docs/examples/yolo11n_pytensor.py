@@ -1,4 +1,4 @@
-"""YOLO11n in PyTensor: the network and weights of yolo11n.py as a graph, judged and trained.
+"""YOLO11n in PyTensor: the network of yolo11n_layers.py with the weights of yolo11n.py.
 
     python docs/examples/yolo11n_pytensor.py --mode JAX --steps 30
 
@@ -20,86 +20,16 @@ import pytensor
 import pytensor.tensor as pt
 import torch
 from pytensor.graph.traversal import applys_between
-from torch import fx, nn
+from torch import nn
 from torch.nn import functional
 from yolo11n import YOLO11n
+from yolo11n_layers import Parameters, yolo11n
 
 from convref import dispatch
 from convref.integrations import pytensor as cp
 from convref.judge import judge
 
 CLASSES, BINS, STRIDES = 3, 16, (8, 16, 32)
-
-
-class Graph(fx.Interpreter):
-    """A torch module as a graph of PyTensor, by the module's own `forward`.
-
-    After `run(x)`, `weights` and `statistics` are its parameters and buffers as shared variables,
-    and `updates` the new values of the statistics.
-    """
-
-    def __init__(self, module: nn.Module, backend: str = "auto") -> None:
-        super().__init__(fx.symbolic_trace(module))
-        self.backend = backend
-        self.weights: dict[str, Any] = {}
-        self.updates: list[tuple[Any, Any]] = []
-
-    def shared(self, name: str, tensor: torch.Tensor | None) -> Any:
-        """Return a tensor as a shared variable, whose shape PyTensor then knows."""
-        if tensor is None:
-            return None
-        value = tensor.detach().numpy().copy()
-        return pytensor.shared(value, name, shape=value.shape)
-
-    def weight(self, name: str, tensor: torch.Tensor | None) -> Any:
-        """Return a parameter, and keep it in `weights`."""
-        if tensor is not None:
-            self.weights[name] = self.shared(name, tensor)
-        return self.weights.get(name)
-
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Return the result of a layer."""
-        layer, (x,) = self.fetch_attr(target), args
-        if isinstance(layer, nn.Identity):
-            return x
-        if isinstance(layer, nn.SiLU):
-            return cp.silu(x)
-        if isinstance(layer, nn.MaxPool2d):
-            return cp.max_pool2d(
-                x, layer.kernel_size, layer.stride, layer.padding, backend=self.backend
-            )
-        if isinstance(layer, nn.Upsample):
-            return cp.interpolate(x, scale_factor=layer.scale_factor, mode=layer.mode)
-        w, b = (self.weight(f"{target}.{n}", getattr(layer, n)) for n in ("weight", "bias"))
-        if isinstance(layer, nn.Conv2d):
-            geometry = layer.stride, layer.padding, layer.dilation, layer.groups
-            return cp.conv2d(x, w, b, *geometry, backend=self.backend)
-        mean, var = (self.shared(n, getattr(layer, n)) for n in ("running_mean", "running_var"))
-        given = mean, var, w, b, True, layer.momentum, layer.eps
-        y, *statistics = cp.batch_norm(x, *given, backend=self.backend)
-        self.updates += zip((mean, var), statistics)
-        return y
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Return the result of an operator, in the type of its arrays."""
-        if target is getattr and args[1] == "shape":
-            return args[0].type.shape
-        if target is torch.cat:
-            return pt.concatenate(*args)
-        args = [np.array(a, args[0].dtype) if isinstance(a, float) else a for a in args]
-        return super().call_function(target, tuple(args), kwargs)
-
-    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Return the result of a method of a tensor."""
-        x, *rest = args
-        if target == "reshape":
-            return x.reshape(tuple(rest))
-        if target == "softmax":
-            return cp.softmax(x, rest[0])
-        sizes, axis = rest
-        if target == "chunk":
-            sizes = [x.type.shape[axis] // sizes] * sizes
-        return pt.split(x, list(sizes), n_splits=len(sizes), axis=axis)
 
 
 def examples(batch: int, size: int, dtype: str, seed: int = 0) -> tuple[Any, list[Any]]:
@@ -147,18 +77,18 @@ class Detector:
         torch.manual_seed(0)
         self.model = YOLO11n(CLASSES).to(getattr(torch, str(images.dtype)))
         self.x = pt.tensor("x", dtype=str(images.dtype), shape=images.shape)
-        self.graph = Graph(self.model, backend)
-        self.outputs = self.graph.run(self.x)
+        arrays = {name: t.numpy().copy() for name, t in self.model.state_dict().items()}
+        self.net = Parameters(arrays, backend)
+        self.weights = {name: self.net[name] for name, _ in self.model.named_parameters()}
+        self.outputs = yolo11n(self.x, self.net)
         self.loss = detection_loss(self.outputs, maps)
-        self.gradients = pytensor.grad(self.loss, list(self.graph.weights.values()))
+        self.gradients = pytensor.grad(self.loss, list(self.weights.values()))
 
     def step(self, mode: str, rate: float) -> Any:
         """Return the function that takes a step of descent on images, and returns the loss."""
-        of = zip(self.graph.weights.values(), self.gradients)
+        of = zip(self.weights.values(), self.gradients)
         updates = [(w, w - np.float32(rate) * g) for w, g in of]
-        return pytensor.function(
-            [self.x], self.loss, updates=updates + self.graph.updates, mode=mode
-        )
+        return pytensor.function([self.x], self.loss, updates=updates + self.net.updates, mode=mode)
 
 
 def judged(outputs: Sequence[Any], x: Any, image: Any, mode: str) -> tuple[int, list[Any]]:
@@ -221,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
         wanted = [*net.outputs, net.loss, *net.gradients]
         count, results = judged(wanted, net.x, images, given.mode)
         print(f"{count} passes are within their bounds")
-        far = distance(results, net.model, list(net.graph.weights), images, maps)
+        far = distance(results, net.model, list(net.weights), images, maps)
         print(f"outputs and gradients differ from torch's by {far:.1e} of its float32's error")
         assert given.dtype != "float64" or far < 1
     start, processor = time.perf_counter(), time.process_time()
