@@ -119,7 +119,22 @@ def _install_device() -> None:
         library.impl(backward, _on_cpu(_aten(backward)), "PrivateUse1")
         if (function := theirs.get(f"aten::{forward}")) is not None:
             # With grad mode on, some refuse because there is no backward pass.
-            library.impl(forward, torch.no_grad()(function), "PrivateUse1")
+            function = torch.no_grad()(function)
+            if forward == "max_pool2d_with_indices":  # its backward reads positions
+                function = _or_on_cpu(function, _aten(forward))
+            library.impl(forward, function, "PrivateUse1")
+
+
+def _or_on_cpu(theirs: Callable[..., Any], function: Any) -> Callable[..., Any]:
+    otherwise = _on_cpu(function)
+
+    def computed(*arguments: Any) -> Any:
+        try:
+            return theirs(*arguments)
+        except NotImplementedError:  # ceil_mode, an image without a batch
+            return otherwise(*arguments)
+
+    return computed
 
 
 def _on_cpu(function: Any) -> Callable[..., Any]:
