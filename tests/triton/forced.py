@@ -32,7 +32,7 @@ def facts(call, arrays):
     """Return the operands' tensors by role, and their layouts for a plan."""
     tensors = {r: to_torch(a) for r, a in zip(call.roles, arrays) if a is not None}
     known = {
-        role: Tensor(role, tuple(t.shape), t.stride(), call.dtype, t.data_ptr() % 16 == 0)
+        role: Tensor(role, tuple(t.shape), t.stride(), call.dtype_of(role), t.data_ptr() % 16 == 0)
         for role, t in tensors.items()
     }
     return tensors, known

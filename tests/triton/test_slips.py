@@ -3,6 +3,7 @@
 Every slip is run in the strict interpreter, and under the nightly profile as PTX too.
 """
 
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -22,10 +23,28 @@ from convref_triton.interpreter import StrictError
 from convref_triton.norm import rows
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import tasks
+from convref_triton.pool import backward, forward, pool, powers, unpool
 from convref_triton.run import interpreted
 
 # fmt: off
 # By file: a line, what is replaced, the wrong text.
+POWERS = (
+    ("lp_pool.fprop:n2c5_i9_f3:norm=1.5:fill=normal", "tl.sqrt_rn(v) if", "v if"),
+    ("lp_pool.fprop:n2c5_i9_f3:norm=3.0:fill=normal", "tl.log2(s) * (2.0", "tl.log2(s) * (1.0"),
+    ("lp_pool.jvp:n2c5_i9_f3:norm=3.0:fill=normal", "v < 0.0, -1.0", "v < 0.0, 1.0"),
+    ("lp_pool.backward:n2c5_i9_f3:norm=3.0:fill=normal", "(y, TWICE - 2)", "(y, TWICE)"),
+)
+NORMS = (
+    ("lp_pool.backward:n2c5_i9x8_f2x2_s3:fill=normal", "value, seen | on", "value, seen"),
+    ("lp_pool.backward:n2c5_i9_f3:fill=normal", "total * slope(at,", "total * at * slope(at,"),
+)
+UNPOOL = (
+    ("max_unpool.fprop:n2c3_i4x5_o9x8", "real & (found >= 0)", "real & (found > 0)"),
+    ("max_unpool.fprop:n1c2_i150_o301", "range(first, L, BL)", "range(first, L - BL, BL)"),
+    ("max_unpool.fprop:n1c2_i150_o301", "start + BM - 1, 0", "start, 0"),
+    ("max_unpool.backward:n2c5_i4x5_o4x5", "(want >= 0), want", "(want > 0), want"),
+    ("max_unpool.backward:n2c5_i4x5_o9x8:mem=nhwc", "i * C + c if LAST", "i * C + c if not LAST"),
+)
 ROWS = (
     ("layer_norm.fprop:n3c5_i1", "tl.where(on, value - m[:, None], 0.0)", "value - m[:, None]"),
     ("layer_norm.fprop:n3c5_i1:fill=ones", "square / C + eps", "square / C"),
@@ -74,27 +93,39 @@ DEPTHWISE_WGRAD = (
 )
 # fmt: on
 SLIPS = [
-    (file, *slip)
-    for file, slips in (
+    (files, *slip)
+    for *files, slips in (
         (rows, ROWS),
         (activation, ACTIVATION),
         (blocks, BLOCKS),
         (depthwise_wgrad, DEPTHWISE_WGRAD),
+        (powers, forward, backward, pool, POWERS),
+        (backward, pool, NORMS),
+        (unpool, UNPOOL),
     )
     for slip in slips
 ]
-IDS = [f"{file.__name__.rpartition('.')[2]}-{wrong}" for file, _, _, wrong in SLIPS]
+IDS = [f"{files[0].__name__.rpartition('.')[2]}-{wrong}" for files, _, _, wrong in SLIPS]
 
 
-def copied(file, folder, old="", new=""):
-    """Return the module of a file in which `old` is replaced by `new`."""
-    text = Path(file.__file__).read_text("utf-8")
+def copied(files, folder, monkeypatch, old="", new=""):
+    """Return the last of several files; in the first `old` is replaced by `new`.
+
+    The others import the first, so they are copied too.
+    """
+    text = Path(files[0].__file__).read_text("utf-8")
     assert old in text, "the slip names text that no longer exists"
-    path = folder / "slipped.py"
-    path.write_text(text.replace(old, new), "utf-8")
-    spec = spec_from_file_location(f"{file.__package__}.slipped", path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    texts = [text.replace(old, new), *(Path(f.__file__).read_text("utf-8") for f in files[1:])]
+    names = [file.__name__.rpartition(".")[2] for file in files]
+    for file, name, text in zip(files, names, texts):
+        for other in names:
+            text = text.replace(f"from .{other} import", f"from .slipped_{other} import")
+        path = folder / f"slipped_{name}.py"
+        path.write_text(text, "utf-8")
+        spec = spec_from_file_location(f"{file.__package__}.slipped_{name}", path)
+        module = module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
     return module
 
 
@@ -114,14 +145,14 @@ def found(file, line, run):
 
 
 @pytest.mark.parametrize("slip", SLIPS, ids=IDS)
-def test_a_wrong_line_is_found(slip, tmp_path):
-    file, line, old, new = slip
-    assert found(file, line, interpreted.run) == "pass"
-    assert found(copied(file, tmp_path, old, new), line, interpreted.run) != "pass"
+def test_a_wrong_line_is_found(slip, tmp_path, monkeypatch):
+    files, line, old, new = slip
+    assert found(files[-1], line, interpreted.run) == "pass"
+    assert found(copied(files, tmp_path, monkeypatch, old, new), line, interpreted.run) != "pass"
 
 
 @pytest.mark.nightly(reason="a compilation for each")
 @pytest.mark.parametrize("slip", SLIPS, ids=IDS)
-def test_a_wrong_line_is_found_in_its_ptx(slip, tmp_path):
-    file, line, old, new = slip
-    assert found(copied(file, tmp_path, old, new), line, emulated.run) != "pass"
+def test_a_wrong_line_is_found_in_its_ptx(slip, tmp_path, monkeypatch):
+    files, line, old, new = slip
+    assert found(copied(files, tmp_path, monkeypatch, old, new), line, emulated.run) != "pass"

@@ -19,7 +19,7 @@ from ..conv import (
 )
 from ..hopper import gluon
 from ..norm import norm, rows
-from ..pool import pool
+from ..pool import pool, unpool
 from ..resize import resize
 from .spec import KernelSpec
 
@@ -42,6 +42,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     bgrad.SPEC,
     unfold.SPEC,
     pool.SPEC,
+    unpool.SPEC,
     norm.SPEC,
     rows.SPEC,
     activation.SPEC,

@@ -1,6 +1,6 @@
-"""The kernel of forward pools: the maximum or the mean of each window.
+"""The kernel of forward pools: the maximum, the mean or the norm of each window.
 
-y[n, c, p] = max or mean over the positions i of window p of x[n, c, i]
+y[n, c, p] = max, mean or norm over the positions i of window p of x[n, c, i]
 
 Rows are windows, columns channels, and a loop runs over taps; a tap without a position is masked.
 """
@@ -9,13 +9,14 @@ import triton
 import triton.language as tl
 
 from ..common.images import in_elements, lanes, offsets, tap_at
+from .powers import inverse, root, slope, to_power
 from .windows import RUNTIME, first_read, last_read, shares
 
 
 @triton.jit
 def visit(
     x, x_dot, tile, tile_dot, tap, first, stop, real, known, H, W, x_steps, v_steps,
-    best, dot, at, DILATION: tl.constexpr, MAX: tl.constexpr,
+    best, dot, at, DILATION: tl.constexpr, MAX: tl.constexpr, TWICE: tl.constexpr,
 ):  # fmt: skip
     """Return (best, dot, at) after one tap of all windows of a tile.
 
@@ -28,14 +29,20 @@ def visit(
     here += (s * DILATION[2]) * x_steps[3]
     inside = on[:, None] & known
     new = tl.load(x + here + tile, inside, other=0.0).to(tl.float32)  # (BM, BN)
+    along = new
+    if x_dot is not None:
+        here = (t * DILATION[0]) * v_steps[1] + (r * DILATION[1]) * v_steps[2]
+        here += (s * DILATION[2]) * v_steps[3]
+        along = tl.load(x_dot + here + tile_dot, inside, other=0.0).to(tl.float32)
     if MAX:
         wins = on[:, None] & ((new > best) | (new != new) | (at < 0))
         best, at = tl.where(wins, new, best), tl.where(wins, ((d * H + h) * W + w)[:, None], at)
         if x_dot is not None:
-            here = (t * DILATION[0]) * v_steps[1] + (r * DILATION[1]) * v_steps[2]
-            here += (s * DILATION[2]) * v_steps[3]
-            new = tl.load(x_dot + here + tile_dot, inside, other=0.0).to(tl.float32)
-            dot = tl.where(wins, new, dot)
+            dot = tl.where(wins, along, dot)
+    elif TWICE > 0:
+        best += to_power(tl.abs(new), TWICE)
+        if x_dot is not None:
+            dot += slope(new, TWICE) * along
     else:
         best += new
     return best, dot, at
@@ -52,9 +59,10 @@ def pool_fprop_kernel(
     x_n, x_d, x_h, x_w, x_c, v_n, v_d, v_h, v_w, v_c, y_n, y_d, y_h, y_w, y_c,
     RANK: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr, FILTER: tl.constexpr,
     COUNT: tl.constexpr, ADAPTIVE: tl.constexpr, MAX: tl.constexpr, EVEN: tl.constexpr,
-    UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    TWICE: tl.constexpr, UNIT: tl.constexpr, VEC: tl.constexpr, WIDE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Pool BM windows of BN channels; of a maximum also x_dot and the index."""
+    """Pool BM windows of BN channels; also x_dot, and of a maximum the index."""
     image_x, image_v, image_y = x_n.to(tl.int64), v_n.to(tl.int64), y_n.to(tl.int64)
     x_steps = in_elements(x_n, x_d, x_h, x_w, x_c, UNIT[0], VEC[0], WIDE)
     v_steps = in_elements(v_n, v_d, v_h, v_w, v_c, UNIT[1], VEC[1], WIDE)
@@ -87,15 +95,18 @@ def pool_fprop_kernel(
         for tap in tl.static_range(COUNT):
             best, dot, at = visit(
                 from_x, x_dots, tile, tile_dot, tap_at(tap, FILTER[1], FILTER[2]), first, stop,
-                real, known, H, W, x_steps, v_steps, best, dot, at, DILATION, MAX,
+                real, known, H, W, x_steps, v_steps, best, dot, at, DILATION, MAX, TWICE,
             )  # fmt: skip
     else:
         for tap in range(taps):
             best, dot, at = visit(
                 from_x, x_dots, tile, tile_dot, tap_at(tap, taps_h, taps_w), first, stop,
-                real, known, H, W, x_steps, v_steps, best, dot, at, DILATION, MAX,
+                real, known, H, W, x_steps, v_steps, best, dot, at, DILATION, MAX, TWICE,
             )  # fmt: skip
-    if not MAX:
+    if TWICE > 0:
+        best = root(best, TWICE)
+        dot *= inverse(best, TWICE)
+    elif not MAX:
         if EVEN:
             best *= scale
         else:

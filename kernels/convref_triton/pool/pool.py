@@ -9,7 +9,8 @@ from ..common import images
 from ..common.geometry import LIMIT, Tensor
 from ..common.images import UNROLLED
 from ..common.index import divisors
-from ..plan.builder import slots, vector
+from ..plan import lines
+from ..plan.builder import Builder, slots, vector
 from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
@@ -19,21 +20,35 @@ from .forward import pool_fprop_kernel
 from .whole import is_whole, pool_whole_kernel, whole_launch, whole_tiles
 from .windows import RUNTIME, Form, form, reach_of
 
-# (whether it is a maximum, pass): kernel, first operand, second operand, results.
-PASSES: dict[tuple[bool, str], tuple[Any, str, str, tuple[str, ...]]] = {
-    (True, "fprop"): (pool_fprop_kernel, "x", "", ("y", "indices")),
-    (True, "jvp"): (pool_fprop_kernel, "x", "x_dot", ("y", "y_dot")),
-    (True, "backward"): (pool_backward_kernel, "dy", "indices", ("dx",)),
-    (True, "double_backward"): (pool_double_backward_kernel, "ddx", "indices", ("ddy",)),
-    (False, "fprop"): (pool_fprop_kernel, "x", "", ("y",)),
-    (False, "jvp"): (pool_fprop_kernel, "x_dot", "", ("y_dot",)),
-    (False, "backward"): (pool_backward_kernel, "dy", "", ("dx",)),
-    (False, "double_backward"): (pool_fprop_kernel, "ddx", "", ("ddy",)),
+# (kind of pool, pass): kernel, first operand, second operand, results.
+PASSES: dict[tuple[str, str], tuple[Any, str, str, tuple[str, ...]]] = {
+    ("max", "fprop"): (pool_fprop_kernel, "x", "", ("y", "indices")),
+    ("max", "jvp"): (pool_fprop_kernel, "x", "x_dot", ("y", "y_dot")),
+    ("max", "backward"): (pool_backward_kernel, "dy", "indices", ("dx",)),
+    ("max", "double_backward"): (pool_double_backward_kernel, "ddx", "indices", ("ddy",)),
+    ("mean", "fprop"): (pool_fprop_kernel, "x", "", ("y",)),
+    ("mean", "jvp"): (pool_fprop_kernel, "x_dot", "", ("y_dot",)),
+    ("mean", "backward"): (pool_backward_kernel, "dy", "", ("dx",)),
+    ("mean", "double_backward"): (pool_fprop_kernel, "ddx", "", ("ddy",)),
+    ("norm", "fprop"): (pool_fprop_kernel, "x", "", ("y",)),
+    ("norm", "jvp"): (pool_fprop_kernel, "x", "x_dot", ("y", "y_dot")),
+    ("norm", "backward"): (pool_backward_kernel, "dy", "", ("dx",)),
 }
+MOST_NORM = 8.0
+KINDS = {"max_pool": "max", "adaptive_max_pool": "max", "lp_pool": "norm"}
+
+
+def kind_of(call: Call) -> str:
+    return KINDS.get(call.op, "mean")
 
 
 def pool_refusal(task: Task) -> str | None:
     call = task.builder.call
+    if (kind_of(call), call.pass_) not in PASSES:
+        return f"no kernel for {call.where}: there are some for fprop, jvp, backward"
+    norm = getattr(call.problem, "norm", 1.0)
+    if norm > MOST_NORM or 2 * norm % 1:
+        return f"no kernel for norm={norm:g}: there are some for multiples of 0.5 up to 8"
     shape = form(call)
     if call.problem.n * max(prod(shape.big), prod(shape.small)) >= LIMIT:
         return "2**31 pixels or more"
@@ -43,12 +58,13 @@ def pool_refusal(task: Task) -> str | None:
 
 
 def _row(call: Call) -> tuple[Any, str, str, tuple[str, ...]]:
-    return PASSES["max" in call.op, call.pass_]
+    return PASSES[kind_of(call), call.pass_]
 
 
 def _is_whole(call: Call) -> bool:
     kernel, _, beside, _ = _row(call)
-    return kernel is pool_fprop_kernel and not beside and is_whole(form(call))
+    alone = kernel is pool_fprop_kernel and not beside and kind_of(call) != "norm"
+    return alone and is_whole(form(call))
 
 
 def pool_tiles(task: Task) -> tuple[Tile, ...]:
@@ -63,6 +79,9 @@ def pool_tiles(task: Task) -> tuple[Tile, ...]:
 def add_pool(task: Task, tile: Tile) -> None:
     builder, call = task.builder, task.builder.call
     kernel, read, beside, results = _row(call)
+    if kind_of(call) == "norm" and call.pass_ == "backward":
+        add_norm_backward(builder, tile)
+        return
     source = builder.tensors[read]
     made = [images.result(builder, role, source) for role in results]
     if not prod(made[0].shape):
@@ -73,6 +92,19 @@ def add_pool(task: Task, tile: Tile) -> None:
         return
     second = builder.tensors[beside] if beside else None
     builder.steps.append(pool_launch(kernel, call, shape, (source, second), made, tile))
+
+
+def add_norm_backward(builder: Builder, tile: Tile) -> None:
+    """Add the norms of all windows, and then the launch that gathers from them."""
+    call, x = builder.call, builder.tensors["x"]
+    dx = images.result(builder, "dx", x)
+    if not prod(dx.shape):
+        return
+    x, shape = builder.in_order(x, images.order_like(x)), form(call)
+    norms = builder.new("norms", call.problem.shape("y"), images.order_like(x), "f32")
+    builder.steps.append(pool_launch(pool_fprop_kernel, call, shape, (x, None), [norms], tile))
+    operands = builder.tensors["dy"], norms
+    builder.steps.append(pool_launch(pool_backward_kernel, call, shape, operands, [dx, x], tile))
 
 
 def pool_launch(
@@ -86,6 +118,7 @@ def pool_launch(
     """Return the launch of a kernel on its first operand, a second one or None, and its results."""
     source, second = operands
     back, largest = kernel is pool_backward_kernel, "max" in call.op
+    twice = round(2 * call.problem.norm) if kind_of(call) == "norm" else 0
     own, other = (shape.big, shape.small) if back else (shape.small, shape.big)
     loop = reach_of(shape) if back else shape.size
     layouts = [images.moves(tensor, call.dtype) for tensor in (source, second, made[0])]
@@ -111,6 +144,7 @@ def pool_launch(
             "ADAPTIVE": shape.adaptive,
             "MAX": largest,
             "EVEN": shape.scale != 0,
+            "TWICE": twice,
             "UNIT": tuple(steps[-1] == 1 for _, steps in layouts),
             "VEC": vec,
             "WIDE": images.is_wide((source, second, *made), tile.bm, prod(own)),
@@ -126,14 +160,18 @@ def _named(kernel: Any, tensors: list[Tensor | None]) -> dict[str, Tensor | None
     """Return the tensor of each pointer of a kernel, by its name; None where it has none."""
     source, second, first, *rest = tensors
     found = {"y": first, "dx": first, "x": source, "dy": source, "y_dot": None, "x_dot": None}
-    found |= {"indices": None} | {tensor.role: tensor for tensor in (second, *rest) if tensor}
+    found |= {"indices": None, "norms": None}
+    if kernel is pool_backward_kernel:
+        found["x"] = None
+    others = (tensor for tensor in (second, *rest) if tensor)
+    found |= {tensor.role.partition(".")[0]: tensor for tensor in others}
     names = kernel.arg_names[: kernel.arg_names.index("M")]
     return {name: found[name] for name in names}
 
 
 SPEC = KernelSpec(
     "pool",
-    serves=("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool"),
+    serves=("max_pool", "avg_pool", "lp_pool", "adaptive_max_pool", "adaptive_avg_pool"),
     refusal=pool_refusal,
     tiles=pool_tiles,
     add=add_pool,
@@ -144,4 +182,10 @@ SPEC = KernelSpec(
         pool_whole_kernel,
     ),
     whole_call=True,
+    lines={
+        f"lp_pool_{pass_}": lines.Line(
+            f"lp_pool.{pass_}:{{}}_f3x3_s2_p1:norm=3.0", {"": lines.ELEMENTS}
+        )
+        for pass_ in ("fprop", "backward")
+    },
 )
