@@ -114,6 +114,8 @@ def described(
     if copies := [step for step in plan.steps if isinstance(step, Copy)]:
         what = f"{copies[0].source} is copied to another memory order, needs mem=nhwc or a kernel"
         raise UnsupportedError(message("export", f"{what} that reads it as it is", call))
+    if plan.tables:
+        raise UnsupportedError(message("export", "the plan has tables of numbers", call))
     binaries: dict[str, aot.Compiled] = {}
     launches = tuple(_invocations(plan, name, arch, binaries))
     version = assembler_version(assembler(arch))

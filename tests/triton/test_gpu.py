@@ -154,6 +154,28 @@ def test_nothing_is_compiled_under_capture(device):
     assert not [line for line in device.driver.log() if line.startswith("cuModuleLoad")]
 
 
+def test_tables_of_a_plan_are_on_the_device(device):
+    """They are passed by address, keep their numbers, and are not copied during a capture."""
+    call = parse("resize.fprop:n1c16_i5x5_o9x9:mode=cubic:mem=nhwc").call
+    made, state = plan(call, operands(call)), []
+    recording = replace(device, capturing=lambda: bool(state))
+    ready = gpu.prepare(made, recording)
+    device.driver.log()
+    device.driver.layout([8] * 4)
+    x = torch.zeros(1, 16, 5, 5).contiguous(memory_format=torch.channels_last)
+    (y,) = ready([x])
+    (line,) = launches(device.driver)
+    words = [word.partition("@")[2] for word in line.split()[14:]]
+    tables = ready._tables
+    given = [tensor.data_ptr().to_bytes(8, "little").hex() for tensor in (x, *tables, y)]
+    assert words == given
+    for tensor, table in zip(tables, made.tables.values()):
+        assert tensor.numpy().tobytes() == table.data
+    state.append("recording")
+    with pytest.raises(UnsupportedError, match="its tables were not copied to the device"):
+        gpu.prepare(plan(call, operands(call)), recording)
+
+
 def test_a_plan_of_kernels_that_are_there_is_made_under_capture(device):
     state = []
     recording = replace(device, capturing=lambda: bool(state))

@@ -1,5 +1,7 @@
 """Resizing: every tile, positions that the sizes and that a scale give, what is compiled."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,7 @@ from convref_triton.common import images
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile.specialize import specialize
 from convref_triton.plan.choose import offered, plan
-from convref_triton.resize import resize
+from convref_triton.resize import resize, table
 
 CASES = cases(
     ops=resize.SPEC.serves, dtypes=("f32", "bf16", "f16"), max_elements=300, max_macs=3_000
@@ -27,12 +29,30 @@ CASES = cases(
 FEW = settings(max_examples=settings.default.max_examples // 4)
 
 
+def taken(case):
+    """Return whether there is a kernel; only a value beyond the image has none."""
+    reason = backend.supports(case.call)
+    assert reason is None or case.call.problem.extrapolation
+    return reason is None
+
+
 @given(CASES, st.integers(0, 2**16))
 def test_every_tile_is_right(case, pick):
-    assume(backend.supports(case.call) is None)
+    assume(taken(case))
     assert with_tile(case, pick)
 
 
+PASSES = ("fprop", "backward")
+TABULATED = (
+    "mode=cubic",
+    "mode=cubic:coord=align_corners:xo=1",
+    "aa=1:xo=1",
+    "mode=cubic:aa=1:xo=1:a=-0.5",
+    "mode=area",
+    "mode=nearest:coord=asymmetric:near=ceil",
+    "coord=half_pixel_symmetric:scale=0.4x2.2",
+    "coord=tf_crop_and_resize:roi=-0.5,1x0.25,1.25",
+)
 LINES = (
     "resize.fprop:n2c3_i4x5_o8x7:dt=f32:fill=normal",
     "resize.fprop:n2c8_i9x7_o4x13:coord=align_corners:dt=bf16:mem=nhwc:fill=inf",
@@ -52,6 +72,10 @@ LINES = (
     "resize.backward:n2c3_i3_o40:dt=f32:fill=normal",  # more outputs a position than are unrolled
     "resize.backward:n2c3_i10x7_o7x19:mode=nearest:scale=0.7x2.75:dt=f32:fill=normal",
     "resize.backward:n2c8_i5x7_o10x14:mode=nearest:coord=asymmetric:dt=bf16:mem=nhwc",
+    *(f"resize.{p}:n2c9_i9x6_o4x13:{keys}:fill=normal" for p in PASSES for keys in TABULATED),
+    "resize.fprop:n2c24_i9x6_o14x13:mode=cubic:dt=f16:mem=nhwc:fill=inf",
+    "resize.backward:n1c3_i3x4x5_o6x7x2:mode=cubic:dt=bf16:fill=nan",
+    "resize.double_backward:n1c3_i13x4x5_o6x7x2:aa=1:xo=1",
 )
 
 
@@ -62,8 +86,8 @@ def test_positions_of_all_kinds(line):
 
 def test_a_weight_of_zero_reads_nothing():
     """If an output is exactly at a position, infinity beside it must not become NaN."""
-    for pass_ in ("fprop", "backward"):
-        call = parse(f"resize.{pass_}:n1c2_i3x4_o5x7:coord=align_corners").call
+    for pass_, keys in product(PASSES, ("", ":xo=1")):  # in the kernel, and by a table
+        call = parse(f"resize.{pass_}:n1c2_i3x4_o5x7:coord=align_corners{keys}").call
         infinite = torch.full(call.problem.shape(call.roles[0]), torch.inf)
         assert backend.run(call, infinite)[0].isposinf().all()
 
@@ -71,7 +95,7 @@ def test_a_weight_of_zero_reads_nothing():
 @FEW
 @given(CASES)
 def test_64_bit_offsets(case):
-    assume(backend.supports(case.call) is None)
+    assume(taken(case))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(images, "LIMIT", 1)
         assert verdict(case)
@@ -97,13 +121,7 @@ def test_readers_cover_every_output_that_reads_a_position(size, out, coord, near
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ("mode=cubic", "no kernel for mode=cubic: there are some for nearest, linear"),
-        ("mode=area", "no kernel for mode=area"),
-        ("aa=1", "no kernel for antialias"),
-        ("xo=1", "no kernel for antialias or exclude"),
-        ("mode=nearest:near=floor", "no kernel for near=floor"),
-        ("coord=half_pixel_symmetric", "no kernel for coord=half_pixel_symmetric"),
-        ("coord=pytorch_half_pixel:scale=2", "no kernel for coord=pytorch_half_pixel"),
+        ("coord=tf_crop_and_resize:ev=2", "no kernel for an extrapolation_value"),
         ("scale=1e9", "a scale that makes 2**30 outputs"),
     ],
 )
@@ -111,23 +129,40 @@ def test_refusals_have_a_reason(keys, reason):
     assert backend.supports(parse(f"resize.fprop:n1c1_i4_o8:{keys}").call).startswith(reason)
 
 
+def test_long_axes_have_no_table():
+    call = parse("resize.fprop:n1c1_i2000000_o8:mode=cubic").call
+    assert backend.supports(call).startswith("an axis of more than 1048576 elements")
+
+
+def test_a_table_is_as_wide_as_the_axis_needs():
+    """Taps of an antialiased reduction, and of the outputs that read a position."""
+    problem = ResizeProblem(n=1, c=1, input=(40,), output=(10,), antialias=True, exclude=True)
+    positions, weights = table.tabulated(problem.axes[0], back=False)
+    assert positions.shape == weights.shape == (8, 10)
+    for p, row in enumerate(rows(problem.axes[0])):
+        listed = zip(positions[:, p], weights[:, p])
+        assert [pair for pair in listed if pair[1]] == [(i, np.float32(float(w))) for i, w in row]
+    assert table.tabulated(problem.axes[0], back=True)[0].shape == (2, 40)
+
+
+CUBIC = ":mode=cubic:aa=1:xo=1:a=-0.5"
 STATIC = [
     f"resize.{pass_}:n8c{c}_i40x40_o80x80{keys}"
     for pass_ in ("fprop", "backward")
     for c in (128, 24)
-    for keys in ("", ":coord=align_corners", ":mode=nearest:coord=asymmetric", ":scale=2")
+    for keys in ("", ":coord=align_corners", ":mode=nearest:coord=asymmetric", ":scale=2", CUBIC)
 ]
 
 
 def held(line, arch, every):
     """Check the compiled code of a line against the rules for every configuration."""
     for _, access, what in compiled(line, arch, every):
-        if "nhwc" in line:
+        if "nhwc" in line and len(access.shape) > 1:  # tables have one axis
             assert access.vector >= 16, what
             assert access.axis == 1
 
 
-@pytest.mark.parametrize("line", [STATIC[0], STATIC[8], STATIC[10]])
+@pytest.mark.parametrize("line", [STATIC[0], STATIC[4], STATIC[10], STATIC[12], STATIC[14]])
 def test_channels_move_16_bytes_at_a_time(line):
     held(f"{line}:dt=bf16:mem=nhwc", "sm_90", every=False)
 
@@ -140,11 +175,12 @@ def test_no_configuration_spills(line, keys, arch):
     held(f"{line}:{keys}", arch, every=True)
 
 
-@pytest.mark.parametrize("pass_", ["fprop", "backward"])
-def test_an_unseen_shape_compiles_nothing(pass_):
+@pytest.mark.parametrize("words", ["", CUBIC])
+@pytest.mark.parametrize("pass_", PASSES)
+def test_an_unseen_shape_compiles_nothing(pass_, words):
     keys, choice = set(), None
     for sizes in ("n8c64_i40x40_o80x80", "n3c192_i13x52_o26x104"):
-        call = parse(f"resize.{pass_}:{sizes}:dt=bf16:mem=nhwc").call
+        call = parse(f"resize.{pass_}:{sizes}{words}:dt=bf16:mem=nhwc").call
         choice = choice or offered(call, layouts(call))[0]
         keys |= {specialize(step).key for step in plan(call, layouts(call), choice).steps}
     assert len(keys) == 1

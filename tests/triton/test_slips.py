@@ -24,6 +24,7 @@ from convref_triton.norm import rows
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import tasks
 from convref_triton.pool import backward, forward, pool, powers, unpool
+from convref_triton.resize import resize, table
 from convref_triton.run import interpreted
 
 # fmt: off
@@ -44,6 +45,12 @@ UNPOOL = (
     ("max_unpool.fprop:n1c2_i150_o301", "start + BM - 1, 0", "start, 0"),
     ("max_unpool.backward:n2c5_i4x5_o4x5", "(want >= 0), want", "(want > 0), want"),
     ("max_unpool.backward:n2c5_i4x5_o9x8:mem=nhwc", "i * C + c if LAST", "i * C + c if not LAST"),
+)
+TABLE = (
+    ("resize.fprop:n2c3_i9x6_o4x13:mode=cubic:fill=normal", "begin + w * results", "begin + w"),
+    ("resize.fprop:n2c3_i9x6_o4x13:aa=1:xo=1:fill=normal", "share = weight * tl", "share = tl"),
+    ("resize.backward:n2c3_i9x6_o4x9:mode=cubic:fill=normal", "(columns if b", "(columns if not b"),
+    ("resize.fprop:n2c3_i9_o4:mode=cubic:fill=normal", "value * share", "value + share"),
 )
 ROWS = (
     ("layer_norm.fprop:n3c5_i1", "tl.where(on, value - m[:, None], 0.0)", "value - m[:, None]"),
@@ -102,6 +109,7 @@ SLIPS = [
         (powers, forward, backward, pool, POWERS),
         (backward, pool, NORMS),
         (unpool, UNPOOL),
+        (table, resize, TABLE),
     )
     for slip in slips
 ]

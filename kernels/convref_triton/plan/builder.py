@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import prod
 from operator import mul
+from typing import Any
 
 from convref.case import Call
 
 from ..common.geometry import ITEMSIZE, Tensor
-from .launch import Buffer, Copy, KernelPlan, Launch, Slot
+from .launch import Buffer, Copy, KernelPlan, Launch, Slot, Table
 
 NEW = ".new"  # ends the name of a result whose role an operand has too
 
@@ -42,6 +43,7 @@ class Builder:
     buffers: dict[str, Buffer] = field(default_factory=dict)
     steps: list[Copy | Launch] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    tables: dict[str, Table] = field(default_factory=dict)
     ordered: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Tensor] = field(
         default_factory=dict
     )
@@ -73,6 +75,11 @@ class Builder:
             self.steps.append(Copy(tensor.role, name, blocks))
         return self.ordered[key]
 
+    def table(self, name: str, values: Any, dtype: str) -> Slot:
+        """Return the argument for an array that the plan holds."""
+        self.tables[name] = Table(values.shape, dtype, values.tobytes())
+        return Slot(name, dtype)
+
     def in_order(self, tensor: Tensor, order: tuple[int, ...]) -> Tensor:
         """Return a tensor that is dense with its axes in `order`: itself, or a copy."""
         strides = dense(tensor.shape, order)
@@ -94,7 +101,7 @@ class Builder:
         return first
 
     def plan(self) -> KernelPlan:
-        return KernelPlan(self.buffers, tuple(self.steps), "; ".join(self.reasons))
+        return KernelPlan(self.buffers, tuple(self.steps), "; ".join(self.reasons), self.tables)
 
 
 def slot(tensor: Tensor | None) -> Slot | None:

@@ -5,7 +5,7 @@ GPU launches it. Tensors are represented by `Slot`s, so that a plan serves every
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
@@ -80,6 +80,14 @@ class Buffer(NamedTuple):
     dtype: str
 
 
+class Table(NamedTuple):
+    """Numbers that the host computes with the plan: a contiguous tensor that kernels only read."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    data: bytes
+
+
 class Copy(NamedTuple):
     """Copy the tensor `source` into the Buffer `target`, which has another order of axes.
 
@@ -101,3 +109,4 @@ class KernelPlan:
     buffers: Mapping[str, Buffer]
     steps: tuple[Copy | Launch, ...]
     reason: str = ""  # which kernel and tile, and why; `explain` shows it
+    tables: Mapping[str, Table] = field(default_factory=dict)

@@ -7,8 +7,12 @@ Position x_p of output p is a fraction of integers where the sizes alone give it
 the rest that is the weight are exact; where a scale is given x_p is computed in float32. Nearest
 positions are one product in float32, rounded down, as in ATen. The adjoint evaluates the same
 function for each output that may read a position, to find whether it does and its weight.
+
+Cubic and stretched weights, and the other rules of ONNX, come from a table (`table`). Mode area is
+an adaptive average pool.
 """
 
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -17,18 +21,21 @@ import triton
 import triton.language as tl
 
 from convref.case import Call
-from convref.ops import ResizeAxis, ResizeProblem
+from convref.ops import AdaptivePoolProblem, ResizeAxis, ResizeProblem
 
 from ..common import images
 from ..common.geometry import LIMIT, Tensor, Three
 from ..common.images import UNROLLED, in_elements, lanes, offsets, tap_at
 from ..common.index import divisors, quotient
 from ..common.windows import MAGIC
+from ..plan import lines
 from ..plan.builder import slot, vector
 from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
 from ..plan.tile import WARP, Tile
+from ..pool import pool
+from .table import resize_table_kernel, table_launch
 
 SIZES = "M O P Q D H W C"
 RULE = "num_d num_h num_w off_d off_h off_w den_d den_h den_w step_d step_h step_w"
@@ -173,6 +180,7 @@ def resize_backward_kernel(
 MOST_READ = 64  # values that a thread loads before it uses them
 EXACT = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 SCALED = ("half_pixel", "asymmetric")
+MOST_TABULATED = 2**20
 
 
 class Rule(NamedTuple):
@@ -236,25 +244,48 @@ def readers(axis: ResizeAxis, how: str, shift: float) -> tuple[float, int, int]:
     return float(ratio), before, int((end - about)[read].max()) + slack + before
 
 
+def is_tabulated(problem: ResizeProblem) -> bool:
+    """Return whether positions and weights come from a table, rather than from the kernel."""
+    if problem.mode not in ("nearest", "linear") or problem.antialias or problem.exclude:
+        return True
+    if problem.mode == "nearest" and problem.near != "float32":
+        return True
+    known = SCALED if problem.scale and problem.coord != "align_corners" else EXACT
+    sizes = zip(problem.input, problem.output)
+    if any(2 * (o + 2) * (i + 2) >= LIMIT for i, o in sizes):
+        return True
+    return problem.coord not in known
+
+
 def resize_refusal(task: Task) -> str | None:
     problem = task.builder.call.problem
     assert isinstance(problem, ResizeProblem)
-    if problem.mode not in ("nearest", "linear"):
-        return f"no kernel for mode={problem.mode}: there are some for nearest, linear"
-    if problem.mode == "nearest" and problem.near != "float32":
-        return f"no kernel for near={problem.near}: there is one for float32"
-    if problem.antialias or problem.exclude:
-        return "no kernel for antialias or exclude"
-    known = SCALED if problem.scale and problem.coord != "align_corners" else EXACT
-    if problem.coord not in known:
-        return f"no kernel for coord={problem.coord}: there are some for {', '.join(known)}"
+    if problem.extrapolation:
+        return "no kernel for an extrapolation_value"
     if problem.n * max(prod(problem.input), prod(problem.output)) >= LIMIT:
         return "2**31 pixels or more"
     if any(i * scale >= LIMIT // 2 for i, scale in zip(problem.input, problem.scale)):
         return "a scale that makes 2**30 outputs or more of an axis"
-    if any(2 * (o + 2) * (i + 2) >= LIMIT for i, o in zip(problem.input, problem.output)):
-        return "an axis whose sizes have a product of 2**30 or more"
+    if is_area(problem):
+        return pool.pool_refusal(as_pool(task))
+    if is_tabulated(problem) and max(problem.input + problem.output) > MOST_TABULATED:
+        return f"an axis of more than {MOST_TABULATED} elements, whose taps a table lists"
     return None
+
+
+def is_area(problem: ResizeProblem) -> bool:
+    return problem.mode == "area"
+
+
+def as_pool(task: Task) -> Task:
+    """Return the task of mode area as one of adaptive average pooling, which computes the same."""
+    builder = task.builder
+    problem = builder.call.problem
+    windows = AdaptivePoolProblem(
+        n=problem.n, c=problem.c, input=problem.input, output=problem.output
+    )
+    call = replace(builder.call, op="adaptive_avg_pool", problem=windows)
+    return replace(task, builder=replace(builder, call=call))
 
 
 def _roles(call: Call) -> tuple[str, str]:
@@ -264,17 +295,28 @@ def _roles(call: Call) -> tuple[str, str]:
 def resize_tiles(task: Task) -> tuple[Tile, ...]:
     builder = task.builder
     call, (read, made) = builder.call, _roles(builder.call)
+    if is_area(call.problem):
+        return pool.pool_tiles(as_pool(task))
     rows = images.tiles(images.planned_result(builder, made, builder.tensors[read]))
+    if is_tabulated(call.problem):
+        return rows
     taps = prod(unrolled(images.three(count for _, _, count in gathered(call))))
     return tuple(t for t in rows if taps * t.bm * t.bn <= MOST_READ * t.warps * WARP) or rows
 
 
 def add_resize(task: Task, tile: Tile) -> None:
     builder = task.builder
+    if is_area(builder.call.problem):
+        pool.add_pool(as_pool(task), tile)
+        return
     read, role = _roles(builder.call)
     source = builder.tensors[read]
     made = images.result(builder, role, source)
-    if prod(made.shape):
+    if not prod(made.shape):
+        return
+    if is_tabulated(builder.call.problem):
+        builder.steps.append(table_launch(builder, builder.call, source, made, tile))
+    else:
         builder.steps.append(resize_launch(builder.call, source, made, tile))
 
 
@@ -334,6 +376,12 @@ SPEC = KernelSpec(
     refusal=resize_refusal,
     tiles=resize_tiles,
     add=add_resize,
-    kernels=(resize_fprop_kernel, resize_backward_kernel),
+    kernels=(resize_fprop_kernel, resize_backward_kernel, resize_table_kernel),
     whole_call=True,
+    lines={
+        f"resize_{pass_}": lines.Line(
+            f"resize.{pass_}:{{}}_o40x40:mode=cubic", {"": lines.ELEMENTS}
+        )
+        for pass_ in ("fprop", "backward")
+    },
 )

@@ -26,7 +26,7 @@ from ..compile.specialize import TRITON_TYPES, Specialization, specialize
 from ..interpreter import TYPES
 from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot, flatten, is_group
 from . import packed
-from .interpreted import copy
+from .interpreted import copy, held
 
 # A parameter of a Manifest for each of Triton's types that is not a pointer.
 PARAMETERS = {"u1": "bool", "i1": "bool", **{name: code for code, name in TRITON_TYPES.items()}}
@@ -108,7 +108,8 @@ class Ready:
     def __init__(self, plan: KernelPlan, device: Device) -> None:
         self.plan, self._device = plan, device
         self.roles = tuple(dict.fromkeys(n for step in plan.steps for n in _names(step)))
-        self.roles = tuple(name for name in self.roles if name not in plan.buffers)
+        own = {**plan.buffers, **plan.tables}
+        self.roles = tuple(name for name in self.roles if name not in own)
         buffers = dict(plan.buffers)
         with device.made_current():
             launches = {
@@ -118,7 +119,11 @@ class Ready:
             }
         for loaded in launches.values():
             buffers |= loaded.scratch
-        position = {name: i for i, name in enumerate((*self.roles, *buffers))}
+        position = {name: i for i, name in enumerate((*self.roles, *buffers, *plan.tables))}
+        if plan.tables and device.capturing():
+            what = "its tables were not copied to the device before the capture of a graph"
+            raise UnsupportedError(message("triton", f"{what}, needs plan(...) or a call first"))
+        self._tables = [held(table).to(device.place) for table in plan.tables.values()]
         self._buffers = [(b.shape, b.strides, TYPES[b.dtype][0]) for b in buffers.values()]
         self._count = len(plan.buffers)
         bound = {
@@ -151,7 +156,7 @@ class Ready:
                 empty(shape, strides, dtype=dtype, device=place)
                 for shape, strides, dtype in self._buffers
             ]
-        tensors = [*operands, *made]
+        tensors = [*operands, *made, *self._tables]
         addresses = [tensor.data_ptr() for tensor in tensors]
         low = 0
         for i in self._aligned:

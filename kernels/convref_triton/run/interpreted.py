@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ..interpreter import TYPES, execute
-from ..plan.launch import Buffer, Copy, KernelPlan
+from ..plan.launch import Buffer, Copy, KernelPlan, Table
 
 
 def run(
@@ -18,6 +18,7 @@ def run(
 ) -> dict[str, torch.Tensor]:
     """Return every buffer of `plan` by name, results among them."""
     tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
+    tensors |= {name: held(table) for name, table in plan.tables.items()}
     for step in plan.steps:
         if isinstance(step, Copy):
             copy(tensors[step.source], tensors[step.target], step.blocks)
@@ -38,6 +39,12 @@ def copy(source: torch.Tensor, target: torch.Tensor, blocks: tuple[int, ...] = (
         source, target = (filters.unflatten(0, (*blocks, -1)) for filters in (source, target))
         target = target.unflatten(3, (-1, channels)).diagonal(dim1=1, dim2=3).movedim(-1, 1)
     target[tuple(map(slice, source.shape))].copy_(source)
+
+
+def held(table: Table) -> torch.Tensor:
+    """Return the numbers of a table, as a tensor of its own."""
+    numbers = torch.frombuffer(bytearray(table.data), dtype=TYPES[table.dtype][0])
+    return numbers.reshape(table.shape)
 
 
 def poisoned(made: Buffer) -> torch.Tensor:

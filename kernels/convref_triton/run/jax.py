@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from convref import dtypes
 from convref.case import Call
 from convref.errors import UnsupportedError, message, missing_extra
@@ -17,7 +19,7 @@ from ..hopper.precompiled import Precompiled
 from ..plan import archs
 from ..plan.builder import NEW, Builder, channels_last, dense
 from ..plan.choose import WINDOWED, Choice, offered, plan, ranked, tasks
-from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot
+from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot, Table
 
 try:
     import jax
@@ -35,7 +37,13 @@ def results(call: Call, operands: Arrays) -> dict[str, Any]:
     arch, sms, card = device()
     tensors = {role: _tensor(call, role) for role in operands}
     made = expressible(call, tensors, arch, sms, card)
-    arrays = dict(operands)
+    arrays = dict(operands) | {name: _held(table) for name, table in made.tables.items()}
+    tensors |= {
+        name: Tensor(
+            name, table.shape, dense(table.shape, tuple(range(len(table.shape)))), table.dtype
+        )
+        for name, table in made.tables.items()
+    }
     for step in made.steps:
         if isinstance(step, Copy):
             arrays[step.target] = _copied(step, arrays[step.source], made.buffers[step.target])
@@ -93,6 +101,11 @@ def _tensor(call: Call, role: str) -> Tensor:
     order = channels_last(len(shape) - 2) if call.op in WINDOWED and len(shape) > 2 else None
     strides = dense(shape, order or tuple(range(len(shape))))
     return Tensor(role, shape, strides, call.dtype_of(role))
+
+
+def _held(table: Table) -> Any:
+    numbers = np.frombuffer(table.data, dtypes.numpy_dtype(table.dtype))
+    return jnp.asarray(numbers.reshape(table.shape))
 
 
 def _order(strides: tuple[int, ...]) -> Order:

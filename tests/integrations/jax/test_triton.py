@@ -170,6 +170,9 @@ LINES = [
     "layer_norm.backward:n4c24_i1:dt=f16",
     "silu.backward:n3c5_i2:dt=bf16",
     "resize.fprop:n1c4_i3x3_o5x4",
+    "resize.backward:n1c4_i3x3_o5x4:mode=cubic",  # by a table
+    "lp_pool.backward:n1c4_i6x5_f2x2:norm=3.0",
+    "max_unpool.fprop:n1c4_i3x3_o5x4",
 ]
 
 
