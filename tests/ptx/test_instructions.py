@@ -536,6 +536,15 @@ def test_wide_sums_of_products(kind, wide, run):
         assert int(z) == (number(x, kind) * number(y, kind) + int(more)) % (1 << wide)
 
 
+def test_bytes_are_the_low_ones(run):
+    """A register has no 8 bits: the byte is extended by its sign, or with zeros."""
+    a = patterns(32)
+    for sign, kind in (("s", np.int8), ("u", np.uint8)):
+        got = run(f"cvt.{sign}8.s32 %rs1, x0; cvt.{sign}32.{sign}16 y, %rs1;", [a], 32)
+        expected = (a & 0xFF).astype(kind).astype(np.int32)
+        assert np.array_equal(got.view(np.int32), expected)
+
+
 def test_bytes_widen(run):
     a = patterns(32)
     body = """mov.b32 %r20, s; add.u32 %r21, %r20, %r30; st.shared.u8 [%r21], x0; bar.sync 0;

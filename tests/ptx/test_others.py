@@ -215,3 +215,38 @@ def test_neighbours_that_two_blocks_write_do_not_race(store):
     out = np.zeros(2, np.int32)
     launch(parse(text), (2,), (1,), [Allocation(out, writable=True)])
     assert out.tolist() == [5, 1]
+
+
+@pytest.mark.parametrize("saturates", [False, True])
+def test_products_of_bytes_wrap_or_saturate(saturates):
+    """A warp's product of s8; the layouts of fragments are those of the manual."""
+    mode = ".satfinite" if saturates else ""
+    text = f""".visible .entry f(.param .u64 f_0, .param .u64 f_1, .param .u64 f_2) {{
+    .reg .b32 %r<30>; .reg .b64 %rd<9>;
+    mov.u32 %r1, %tid.x; mul.wide.u32 %rd1, %r1, 16; mul.wide.u32 %rd2, %r1, 8;
+    ld.param.b64 %rd3, [f_0]; ld.param.b64 %rd4, [f_1]; ld.param.b64 %rd5, [f_2];
+    add.s64 %rd3, %rd3, %rd1; add.s64 %rd4, %rd4, %rd2; add.s64 %rd5, %rd5, %rd1;
+    ld.global.v4.b32 {{%r2, %r3, %r4, %r5}}, [%rd3]; ld.global.v2.b32 {{%r6, %r7}}, [%rd4];
+    ld.global.v4.b32 {{%r8, %r9, %r10, %r11}}, [%rd5];
+    mma.sync.aligned.m16n8k32.row.col{mode}.s32.s8.s8.s32
+        {{%r8, %r9, %r10, %r11}}, {{%r2, %r3, %r4, %r5}}, {{%r6, %r7}}, {{%r8, %r9, %r10, %r11}};
+    st.global.v4.b32 [%rd5], {{%r8, %r9, %r10, %r11}}; ret; }}"""
+    draw = np.random.default_rng(3)
+    a, b = draw.integers(-128, 128, (16, 32)), draw.integers(-128, 128, (32, 8))
+    sums = draw.choice([-(2**31), 2**31 - 1, 5], (16, 8))
+    lane, register, byte = np.ogrid[:32, :4, :4]
+    depth = lane % 4 * 4 + byte
+    left = a[lane // 4 + 8 * (register & 1), depth + 16 * (register >> 1)].astype(np.int8)
+    right = b[depth + 16 * register[:, :2], lane // 4 + 0 * register[:, :2]].astype(np.int8)
+    at = (lane // 4 + 8 * (register >> 1))[..., 0], (lane % 4 * 2 + (register & 1))[..., 0]
+    held = sums[at].astype(np.int32)
+    arrays = [
+        np.ascontiguousarray(part).reshape(-1).view(np.uint32) for part in (left, right, held)
+    ]
+    operands = [Allocation(part, writable=n == 2) for n, part in enumerate(arrays)]
+    launch(parse(text), (1,), (32,), operands)
+    exact = a @ b + sums
+    assert np.any(abs(exact) > 2**31)
+    if saturates:
+        exact = exact.clip(-(2**31), 2**31 - 1)
+    assert np.array_equal(arrays[2].view(np.int32).reshape(32, 4), exact[at].astype(np.int32))

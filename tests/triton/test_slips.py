@@ -18,7 +18,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_ptx import Fault
 from convref_triton import emulated
 from convref_triton.activation import activation
-from convref_triton.conv import blocks, depthwise_wgrad
+from convref_triton.conv import blocks, depthwise_wgrad, integer
 from convref_triton.interpreter import StrictError
 from convref_triton.norm import rows
 from convref_triton.plan.builder import Builder
@@ -34,6 +34,14 @@ POWERS = (
     ("lp_pool.fprop:n2c5_i9_f3:norm=3.0:fill=normal", "tl.log2(s) * (2.0", "tl.log2(s) * (1.0"),
     ("lp_pool.jvp:n2c5_i9_f3:norm=3.0:fill=normal", "v < 0.0, -1.0", "v < 0.0, 1.0"),
     ("lp_pool.backward:n2c5_i9_f3:norm=3.0:fill=normal", "(y, TWICE - 2)", "(y, TWICE)"),
+)
+INTEGER = (
+    ("conv_integer.fprop:n1c5k7_i9_f3_p1:dt=u8:xz=3", "in_c, x_zero, SHIFT", "in_c, 0, SHIFT"),
+    ("conv_integer.fprop:n1c5k7_i9_f3:dt=i8:xz=3", "first - of_w", "first + of_w"),
+    ("conv_integer.fprop:n1c5k7_i9_f3:dt=i8", "acc -= of_x", "acc += of_x"),
+    ("quantized_conv.fprop:n2c16k7_i9_f3:dt=i8", "(v + 12582912.0) - 12582912.0", "v"),
+    ("quantized_conv.fprop:n1c5k7_i9_f3:dt=i8:yz=3", "v += y_zero", "v -= y_zero"),
+    ("conv_integer.fprop:n1c5k7_i9_f3:dt=u8:fill=wide", "(values ^ SHIFT)", "values"),
 )
 NORMS = (
     ("lp_pool.backward:n2c5_i9x8_f2x2_s3:fill=normal", "value, seen | on", "value, seen"),
@@ -108,6 +116,7 @@ SLIPS = [
         (depthwise_wgrad, DEPTHWISE_WGRAD),
         (powers, forward, backward, pool, POWERS),
         (backward, pool, NORMS),
+        (integer, INTEGER),
         (unpool, UNPOOL),
         (table, resize, TABLE),
     )

@@ -34,6 +34,11 @@ def _byte(width: str, sign: str, a: Array) -> Array:
     return (a & 0xFF).astype(numbers.TYPES[f"{sign}8"]).astype(numbers.TYPES[sign + width])
 
 
+def _low_byte(sign: str, kind: str, a: Array) -> Array:
+    """Return the low byte, extended to a register of 16 bits."""
+    return _byte("16", sign, a)
+
+
 def _funnel(left: str, low: Array, high: Array, count: Array) -> Array:
     both, by = high.astype(np.uint64) << np.uint64(32) | low, count.astype(np.uint64) % 32
     return (both << by >> np.uint64(32) if left == "l" else both >> by).astype(np.uint32)
@@ -294,6 +299,7 @@ BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"selp\.({_WORD})", "{0} {0} pred", lambda kind, a, b, p: np.where(p, a, b)),
     (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _convert),
     (r"cvt\.[su](16|32|64)\.([su])8", "b{0}", _byte),
+    (r"cvt\.([su])8\.([su](?:16|32|64))", "{1}", _low_byte),
 )
 
 

@@ -1,7 +1,8 @@
 """Matrix products of a warp or a warp group, and moves of their fragments.
 
 After the PTX manual, "Warp Level Matrix Instructions" and "Asynchronous Warpgroup Level Matrix
-Instructions". A product is rounded once; the hardware may round more often.
+Instructions". A product is rounded once; the hardware may round more often. Sums of integers are
+exact, and wrap or, with .satfinite, saturate.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..state.exchange import whole_warps
 if TYPE_CHECKING:
     from ..state.machine import Machine
 
-SIZES = {"bf16": 2, "f16": 2, "tf32": 4}  # bytes of an element
+SIZES = {"bf16": 2, "f16": 2, "tf32": 4, "s8": 1}  # bytes of an element
 DEPTH = 32  # bytes of a row of a factor
 KEPT = 1024  # registers of the matrices that are kept
 _SPANS = np.array([16, 128, 64, 32])  # bytes of the lines of a descriptor, by its two last bits
@@ -65,7 +66,7 @@ def _piece(m: Machine, i: Instruction, names: Any, lanes: Array, kind: str, rows
     """Return a fragment in registers as (warp, rows, depth)."""
 
     def piece(words: Array) -> Array:
-        each = 1 if kind == "tf32" else 2
+        each = 4 // SIZES[kind]
         values = _numbers(words.view(f"u{4 // each}"), kind)
         tiles = values.reshape(-1, rows // 8, words.shape[1], 8, 4, each)  # (k, row, warp, g, t, e)
         found = tiles.transpose(2, 1, 3, 0, 4, 5).reshape(words.shape[1], rows, -1)
@@ -80,35 +81,54 @@ def _columns(b: Array) -> Array:
     return pairs.transpose(0, 3, 1, 2, 4).reshape(b.shape)
 
 
-def _sums(words: Array) -> Array:
-    """Return accumulators in registers (register, warp, 32) as (warp, 16, columns) of float32.
+def _sums(words: Array, kind: Any = np.float32) -> Array:
+    """Return accumulators in registers (register, warp, 32) as (warp, 16, columns) of a type.
 
     Of eight columns the even ones come before the odd ones, as four lanes have them in a register.
     """
     lines = words.view("V16").reshape(-1, 2, 2, words.shape[1], 8)  # (tile, half, e, warp, g)
     found = np.ascontiguousarray(lines.transpose(3, 1, 4, 2, 0))
-    return found.view(np.float32).reshape(words.shape[1], 16, -1)
+    return found.view(kind).reshape(words.shape[1], 16, -1)
 
 
-def _registers(m: Machine, sums: Array) -> list[Array]:
+def _integers(words: Array) -> Array:
+    return _sums(words, np.int32)
+
+
+def _held(sums: Array, kind: str, saturates: bool = False) -> Array:
+    """Return sums in the type of the accumulators of products of a kind."""
+    if kind != "s8":
+        return sums.astype(np.float32)
+    least, most = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    return (sums.clip(least, most) if saturates else sums).astype(np.int64).astype(np.int32)
+
+
+def _registers(m: Machine, rounded: Array) -> list[Array]:
     """Return registers of (warp, 16, columns): the inverse of `_sums`, which need not undo it."""
-    rounded = sums.astype(np.float32)
-    lines = rounded.view("V16").reshape(len(sums), 2, 8, 2, -1).transpose(4, 1, 3, 0, 2)
-    words = np.ascontiguousarray(lines).view(np.uint32).reshape(-1, len(sums) * WARP)
+    lines = rounded.view("V16").reshape(len(rounded), 2, 8, 2, -1).transpose(4, 1, 3, 0, 2)
+    words = np.ascontiguousarray(lines).view(np.uint32).reshape(-1, len(rounded) * WARP)
     held = list(words)
-    _keep(m, ("sums", *map(id, held)), held, rounded)
+    _keep(m, (rounded.dtype.name, *map(id, held)), held, rounded)
     return held
 
 
 @operation(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(bf16|f16)\.\1\.f32")
 @operation(r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.(tf32)\.tf32\.f32")
+@operation(r"mma\.sync\.aligned\.m16n8k32\.row\.col(?:\.satfinite)?\.s32\.(s8)\.s8\.s32")
 def _multiply(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
     to, left, right, sums = i.operands
     whole_warps(m, i, lanes)
     a, b = _piece(m, i, left, lanes, kind, 16), _piece(m, i, right, lanes, kind, 8)
     found = np.matmul(a, b.swapaxes(1, 2))
-    found += _tile(m, _words(m, i, sums, lanes), lanes, "sums", _sums)
-    m.spread(i, to, _registers(m, found), lanes)
+    found += _accumulators(m, _words(m, i, sums, lanes), lanes, kind)
+    m.spread(i, to, _registers(m, _held(found, kind, ".satfinite" in i.op)), lanes)
+
+
+def _accumulators(m: Machine, words: list[Array], lanes: Array, kind: str) -> Array:
+    """Return the sums to which products of a kind are added."""
+    if kind == "s8":
+        return _tile(m, words, lanes, "int32", _integers)
+    return _tile(m, words, lanes, "float32", _sums)
 
 
 @operation(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16")
@@ -214,9 +234,11 @@ def _warp_groups(m: Machine, i: Instruction, word: Any, warps: Array) -> tuple[A
 
 
 @operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(16|8)\.f32\.(bf16|f16|tf32)\.\3")
+@operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(32)\.s32\.(s8)\.s8")
 def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, kind: str) -> None:
     """Start an asynchronous product; each warp of four computes 16 of its rows."""
     to, left, right, scale, *signs = i.operands
+    signs = signs or [1, 1]  # integers have none
     known = int(k) * SIZES[kind] == DEPTH and len(to) == int(n) // 2 and signs[:2] == [1, 1]
     refuse(not known, i.text, "an unsupported form")
     warps = whole_warps(m, i, lanes)
@@ -246,9 +268,9 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
         product = np.matmul(one, two).reshape(-1, 16, len(columns))
         words = [m.registers[name] for name in to]
         words = words if here is m.all else [word[here] for word in words]
-        sums = _tile(m, words, here, "sums", _sums)
+        sums = _accumulators(m, words, here, kind)
         product += sums if add.all() else np.where(adds[over], sums, 0)
-        for name, value in zip(to, _registers(m, product)):
+        for name, value in zip(to, _registers(m, _held(product, kind))):
             m.set(name, value, here)
 
     places = np.concatenate([read, read_too[group]], 1) * CHUNK

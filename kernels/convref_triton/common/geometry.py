@@ -15,8 +15,7 @@ from convref.ops import ConvProblem, WindowProblem
 Three = tuple[int, int, int]
 Four = tuple[int, int, int, int]  # images and pixels
 LIMIT = 2**31  # int32 offsets must stay below
-ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4}
-_BYTES = ITEMSIZE | {"i64": 8}  # of indices
+ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4, "i8": 1, "u8": 1, "i32": 4, "i64": 8}
 
 
 class Tensor(NamedTuple):
@@ -147,7 +146,7 @@ def operands(call: Call) -> dict[str, Tensor]:
 
 def layout_of(role: str, shape: tuple[int, ...], letters: str, spec: Spec) -> Tensor:
     """Return the tensor of `shape`, of axes `letters`, with the memory layout of `spec`."""
-    aligned = spec.offset * _BYTES[spec.dtype] % 16 == 0
+    aligned = spec.offset * ITEMSIZE[spec.dtype] % 16 == 0
     return Tensor(role, shape, spec.strides(shape, letters), spec.dtype, aligned)
 
 

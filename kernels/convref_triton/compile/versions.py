@@ -32,6 +32,7 @@ LINES = {
     "norm": "group_norm.fprop:n8c64g8_i28x28",
     "activation": "silu.fprop:n8c64_i28x28",
     "rows": "layer_norm.fprop:n512c1024_i1x1",
+    "integer": "quantized_conv.fprop:n8c64k64_i28x28_f3x3_p1",
     "resize": "resize.fprop:n8c64_i28x28_o56x56",
 }
 
@@ -40,8 +41,9 @@ def outcome(spec: KernelSpec) -> str:
     """Return "compiled", "carried PTX", or why a kernel is refused or failed to compile."""
     if spec in gluon.ABSENT:
         return f"refused: {gluon.lacks(spec.name)}"
+    dtype = "bf16" if "bf16" in spec.dtypes else spec.dtypes[0]
     for line in _lines(spec):
-        call = parse(f"{line}:dt=bf16:mem=nhwc:dev=cuda").call
+        call = parse(f"{line}:dt={dtype}:mem=nhwc:dev=cuda").call
         known = operands(call)
         for choice in offered(call, known):
             if choice.kernel == spec.name:

@@ -6,7 +6,7 @@ from math import prod
 
 from convref.case import Call
 
-from ..common.geometry import ITEMSIZE, LIMIT, Tensor, geometry
+from ..common.geometry import LIMIT, Tensor, geometry
 from ..conv.direct import MOST_CHANNELS
 from . import archs, cost, measured
 from .builder import Builder
@@ -156,11 +156,17 @@ def expected(task: Task, unproven: bool = False) -> tuple[Choice, str]:
     return Choice(best.name, tile, best.source), "; ".join(why + passed)
 
 
+def dtypes(op: str) -> tuple[str, ...]:
+    """Return the types of operands that the kernels of an op take."""
+    return next(k.dtypes for k in KERNELS if op in (k.serves if k.whole_call else k.ops))
+
+
 def refusal(call: Call, arch: str = archs.DEFAULT) -> str | None:
     if call.op not in OPS:
         return f"no kernel for {call.op}: there are some for {', '.join(OPS)}"
-    if call.dtype not in ITEMSIZE:
-        return f"{call.dtype}: kernels take {', '.join(ITEMSIZE)}"
+    taken = dtypes(call.op)
+    if call.dtype not in taken:
+        return f"{call.dtype}: kernels take {', '.join(taken)}"
     if call.math not in MATHS.get(call.dtype, ("ieee",)):
         return f"math={call.math} is for f32"
     if call.math == "tf32x3" and arch.startswith("gfx"):

@@ -28,8 +28,9 @@ Row = Mapping[str, Any]
 def line_of(call: Call, role: str) -> str:
     """Return the line under which one result of a call is tuned: alone, and without a bias."""
     problem = call.problem
-    if not isinstance(problem, ConvProblem):
+    if call.op != "conv":
         return str(call)
+    assert isinstance(problem, ConvProblem)
     if call.signature.maskable:
         return str(replace(call, mask=tuple(name == role for name in call.signature.results)))
     return str(replace(call, problem=replace(problem, bias=False), specs=call.specs))

@@ -64,6 +64,7 @@ class KernelSpec:
     choose: Callable[[Task], Tile] | None = None
     share: float = 1.0  # of its time that counts for one result, if it computes several at once
     whole_call: bool = False  # whether it computes all results of a call at once
+    dtypes: tuple[str, ...] = ("f16", "bf16", "f32")  # of the operands
     ops: tuple[str, ...] = ("conv",)  # without `whole_call`: those whose results it computes
     measured_only: bool = False  # whether it is chosen only where it was measured to be the fastest
     # The lines of its static tests, by name.

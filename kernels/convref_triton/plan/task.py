@@ -74,8 +74,9 @@ class Task:
         base, problem = BASE_ROLE[self.role], self.builder.call.problem
         if self.builder.call.op in ("unfold", "fold"):
             return "unfold" if base == "cols" else "fold"
-        if not isinstance(problem, ConvProblem):
+        if self.builder.call.op != "conv":
             return self.builder.call.op
+        assert isinstance(problem, ConvProblem)
         transposed = problem.transposed
         if base in "xy":
             return "scatter" if (base == "y") == transposed else "gather"
@@ -104,9 +105,9 @@ class Task:
     def added(self) -> Tensor | None:
         """Return the operand that is added unchanged, a bias, contiguous."""
         names = self.builder.call.terms(self.role).added
-        return self._vector(names[0]) if names else None
+        return self.vector(names[0]) if names else None
 
-    def _vector(self, name: str) -> Tensor | None:
+    def vector(self, name: str) -> Tensor | None:
         if not name:
             return None
         found = self.builder.tensors[name]
@@ -121,7 +122,7 @@ class Task:
         if residual is not None and residual.steps != stored.steps:
             order = sorted(range(len(stored.shape)), key=lambda axis: -stored.strides[axis])
             residual = self.builder.copied(residual, tuple(order))
-        return Epilogue(self.added, self._vector(scale), self._vector(shift), residual, activation)
+        return Epilogue(self.added, self.vector(scale), self.vector(shift), residual, activation)
 
     @property
     def rows(self) -> int:

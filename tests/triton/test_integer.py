@@ -1,0 +1,126 @@
+"""Convolutions of 8-bit integers: every tile, zero points, rounding, PTX, what is compiled."""
+
+import numpy as np
+import pytest
+from forced import facts
+from hypothesis import given
+from hypothesis import strategies as st
+from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
+
+from convref.case import parse
+from convref.conformance.operands import operands
+from convref.conformance.strategies import cases
+from convref.judge import judge
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from convref_triton import emulated
+from convref_triton.backend import backend
+from convref_triton.common.geometry import operands as layouts
+from convref_triton.compile import aot
+from convref_triton.compile.inspection import inspect
+from convref_triton.compile.specialize import specialize
+from convref_triton.conv import integer
+from convref_triton.plan.choose import offered, plan
+
+CASES = cases(ops=integer.OPS, dtypes=("i8", "u8"), max_elements=300, max_macs=3_000)
+
+
+@given(CASES, st.integers(0, 2**16))
+def test_every_tile_is_right(case, pick):
+    assert backend.supports(case.call) is None
+    assert with_tile(case, pick)
+
+
+LINES = (
+    "conv_integer.fprop:n2c5k7_i9x8_f3x3_s2_p1:dt=u8:xz=3",
+    "conv_integer.fprop:n1c70k33_i6x5_f3x2_p1:dt=i8:xz=-128:mem=nhwc:fill=wide",
+    "conv_integer.fprop:n1c6k4g2_i9x8x3_f3x3x1_d2x1x1:dt=u8:xz=255:fill=wide",
+    "quantized_conv.fprop:n2c32k48g2_i5x6_f3x3_p1:dt=i8:xz=100:yz=3:mem=nhwc",
+    "quantized_conv.fprop:n1c3k4_i9_f3_p4,0_d2:dt=u8:yz=200:fill=wide",
+    "quantized_conv.fprop:n1c64k16_i7x7_f1x1:bias=0:dt=u8:mem=x.step2w,w.ohwi:fill=ones",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_zero_points_and_views_of_all_kinds(line):
+    assert with_each_tile(line)
+
+
+def test_halves_are_rounded_to_even():
+    case = parse("quantized_conv.fprop:n1c1k1_i8_f1:bias=0:dt=i8")
+    x = np.arange(-4, 4, dtype=np.int8).reshape(1, 1, 8)
+    one, zero, half = np.ones((1, 1, 1), np.int8), np.zeros(1, np.int32), np.full(1, 0.5, "f4")
+    given = x, one, None, zero, half
+    (y,) = backend.run(case.call, *given)
+    assert y.ravel().tolist() == [-2, -2, -1, 0, 0, 0, 1, 2]
+    assert judge(case.call, given, (y,), backend.numerics(case.call))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("conv_integer.fprop:n1c1k1_i4_f1:dt=i8:xz=200", "an input_zero_point of 200"),
+        ("conv_integer.fprop:n1c1k1_i4_f1:dt=u8:xz=-3", "an input_zero_point of -3"),
+        ("conv_integer.fprop:n1c131072k1_i4_f1:dt=u8", "131072 products or more of a sum"),
+        ("max_pool.fprop:n1c1_i4_f1:dt=i8", "i8: kernels take f16, bf16, f32"),
+    ],
+)
+def test_refusals_have_a_reason(line, reason):
+    assert backend.supports(parse(line).call).startswith(reason)
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("line", [LINES[0], LINES[3]])
+def test_ptx_computes_the_call(line, arch):
+    """Products of s8 by wgmma on sm_90, by mma.sync on sm_80."""
+    case = parse(line)
+    arrays = operands(case)
+    tensors, known = facts(case.call, arrays)
+    made = plan(case.call, known, offered(case.call, known)[0])
+    found = emulated.run(made, tensors, arch=arch)
+    (role,) = case.call.wanted
+    assert judge(case.call, arrays, (found[role].numpy(),), backend.numerics(case.call))
+
+
+STATIC = (
+    "conv_integer.fprop:n8c128k128_i28x28_f3x3_p1:dt=i8",
+    "quantized_conv.fprop:n8c128k128_i28x28_f3x3_p1:dt=i8",
+    "quantized_conv.fprop:n8c128k128_i28x28_f1x1:dt=u8",
+    "quantized_conv.fprop:n3c67k35_i29x13_f3x3_p1:dt=u8",
+)
+LOOP = {"sm_90": 373, "sm_80": 389}  # instructions of a step of the first tile
+
+
+@pytest.mark.parametrize(("arch", "instruction"), [("sm_90", "wgmma"), ("sm_80", "mma.sync")])
+def test_products_of_bytes_are_on_tensor_cores(arch, instruction):
+    call = parse(f"{STATIC[1]}:mem=nhwc").call
+    (step,) = plan(call, layouts(call), offered(call, layouts(call))[0], arch=arch).steps
+    found = inspect(aot.compile(specialize(step), arch))
+    assert all(name.startswith(instruction) for name in found.mma)
+    assert set(found.loop_loads) == {"cp.async 16"}
+    assert not found.spills
+    assert found.loop <= LOOP[arch]
+
+
+@IS_A_SWEEP
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("line", STATIC)
+def test_no_configuration_spills(line, arch):
+    assert list(compiled(f"{line}:mem=nhwc", arch, every=True))
+
+
+def test_an_unseen_shape_compiles_nothing():
+    keys = set()
+    for sizes in ("n8c128k128_i28x28", "n3c64k192_i9x33"):
+        call = parse(f"quantized_conv.fprop:{sizes}_f3x3_p1:dt=i8:mem=nhwc").call
+        (step,) = plan(call, layouts(call), offered(call, layouts(call))[0]).steps
+        keys.add(specialize(step).key)
+    assert len(keys) == 1
+
+
+@pytest.mark.gpu
+@NEEDS_A_GPU
+@pytest.mark.parametrize("line", LINES)
+def test_on_a_gpu(line):
+    assert verdict(on_card(parse(line)))
