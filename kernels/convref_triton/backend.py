@@ -33,7 +33,7 @@ from .plan.choose import WINDOWED, Choice, offered, plan, ranked, refusal, tasks
 from .plan.launch import KernelPlan
 from .plan.measured import AT_MOST, is_fastest
 from .plan.task import UNFUSED, Fusion
-from .run import gpu, interpreted
+from .run import gpu, interpreted, traced
 
 _PLANS = 4096
 
@@ -67,6 +67,23 @@ class TritonBackend:
             like(results[role], template) if role in results else None
             for role in call.signature.results
         )
+
+    def traced(self, call: Call, *tensors: Any) -> tuple[Any, ...] | None:
+        """Return the results on CUDA tensors without data, whose graph then has the kernels.
+
+        None if the plan has steps that are no kernels of PyTorch's compiler.
+        """
+        given = {role: tensor for role, tensor in zip(call.roles, tensors) if tensor is not None}
+        device = _device_of(call, given)
+        facts = tuple(
+            Tensor(role, tuple(tensor.shape), tensor.stride(), call.dtype_of(role))
+            for role, tensor in given.items()
+        )
+        made = cached_plan(call, facts, None, UNFUSED, device, self._unproven)
+        if traced.refusal(made):
+            return None
+        found = {n.removesuffix(NEW): tensor for n, tensor in traced.run(made, given).items()}
+        return tuple(found.get(role) for role in call.signature.results)
 
     def fused(self, call: Call, epilogue: str) -> Callable[..., Any] | None:
         """Return a function of the operands (and a residual z), None for an unknown epilogue.

@@ -21,8 +21,19 @@ del _torch
 from . import functional, nn  # noqa: E402
 from ._autograd import recorded_call as recorded  # noqa: E402
 from ._backend import use_backend  # noqa: E402
+from ._library import show_kernels  # noqa: E402
 from .convert import convert, revert  # noqa: E402
 from .explain import explain  # noqa: E402
 from .fuse import fuse  # noqa: E402
 
-__all__ = ["convert", "explain", "functional", "fuse", "nn", "recorded", "revert", "use_backend"]
+__all__ = [
+    "convert",
+    "explain",
+    "functional",
+    "fuse",
+    "nn",
+    "recorded",
+    "revert",
+    "show_kernels",
+    "use_backend",
+]

@@ -17,7 +17,7 @@ from torch._prims_common import suggest_memory_format
 from ... import case, dispatch
 from ...arrays import Facts, facts, torch_dtype
 from ...case import Call, argument, base_shapes
-from ...errors import invalid
+from ...errors import UnsupportedError, invalid
 from ...ops import BASE_ROLE, STATISTICS, Problem
 from ._table import Pass
 
@@ -109,6 +109,34 @@ def compute(config: PassConfig, operands: Tensors) -> Tensors:
             for result, layout in zip(found, planned.formats)
         ]
     )
+
+
+def traced(config: PassConfig, operands: Tensors) -> Tensors | None:
+    """Return the results as operations that a compiler sees, None where the op itself is called.
+
+    That is so where sizes are symbols, where values have to be checked, and where the chosen
+    backend has nothing to show.
+    """
+    given = [t for t in operands if t is not None]
+    if not all(t.is_cuda for t in given) or _has_symbols(given):
+        return None
+    call = call_of(config, operands)
+    try:
+        backend: Any = dispatch.choose(call, config.backend, "torch").backend
+    except UnsupportedError:
+        return None
+    absent = any(t is None and call.is_present(r) for r, t in zip(call.roles, operands))
+    if absent or any(map(call.problem.positions, call.roles)) or not hasattr(backend, "traced"):
+        return None
+    found = backend.traced(call, *operands)
+    if found is None:
+        return None
+    layouts = formats(config.row, call.problem, operands)
+    return tuple(None if r is None else _with_format(r, how) for r, how in zip(found, layouts))
+
+
+def _has_symbols(tensors: list[Tensor]) -> bool:
+    return any(type(n) is not int for t in tensors for n in (*t.shape, *t.stride()))
 
 
 def _with_format(result: Tensor, layout: torch.memory_format) -> Tensor:

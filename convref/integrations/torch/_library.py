@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from ._autograd import cast, invoke, is_recorded, recorded
-from ._kernels import PassConfig, Tensors, batched, compute, empty
+from ._kernels import PassConfig, Tensors, batched, compute, empty, traced
 from ._table import ROWS, Pass
 
 NAMESPACE = "convref"
@@ -48,6 +49,43 @@ def _fake(row: Pass) -> Callable[..., Any]:
         return _filled(empty(config, operands), operands)
 
     return fake
+
+
+_shown = [False]
+
+
+def show_kernels(on: bool = True) -> None:
+    """Let torch.compile see the Triton kernels of convref's ops, rather than the ops alone.
+
+    As with `torch.library.triton_op`, the graph then has a node per kernel, which Inductor compiles
+    itself. A call stays one op where sizes are symbols, where values of indices are checked, and
+    where kernels read tensor maps or tables.
+
+    Parameters
+    ----------
+    on : bool
+        Whether what is compiled from now on shows them; at first it does not.
+
+    Examples
+    --------
+    >>> from convref.integrations import torch as convref_torch
+    >>> convref_torch.show_kernels()
+    >>> convref_torch.show_kernels(False)
+    """
+    _shown[0] = on
+
+
+def _functional(row: Pass) -> Callable[..., Any]:
+    def functional(mode: Any, op: Any, types: Any, arguments: Any, named: Any = None) -> Any:
+        operands, config = _split(row, arguments)
+        if _shown[0]:
+            with mode:
+                found = traced(config, operands)
+                if found is not None:
+                    return _filled(found, operands)
+        return mode.__torch_dispatch__(op, types, arguments, named or {})
+
+    return functional
 
 
 def _autograd(row: Pass, op: Any) -> Callable[..., Any]:
@@ -91,6 +129,9 @@ def _define(row: Pass) -> None:
     torch.library.register_fake(qualified, _fake(row), lib=_library)
     _library.impl(row.name, _autograd(row, op), "Autograd")
     torch.library.register_vmap(qualified, _vmap(row), lib=_library)
+    torch.library.register_torch_dispatch(
+        qualified, FunctionalTensorMode, _functional(row), lib=_library
+    )
     for key in ("AutocastCPU", "AutocastCUDA"):
         _library.impl(row.name, _autocast(row, op, key), key)
 
