@@ -3,6 +3,7 @@
 y[n, c, i] = act((x - mean) rstd w + b),   rstd = 1 / sqrt(var + eps)
 """
 
+from dataclasses import replace
 from math import prod
 
 import triton
@@ -12,31 +13,26 @@ from convref.ops import FrozenNormProblem
 
 from ..common import images
 from ..common.epilogue import activate
-from ..common.geometry import LIMIT
+from ..common.geometry import LIMIT, Tensor
 from ..plan.archs import PER_SM, SMS
 from ..plan.builder import is_channels_last
+from ..plan.launch import Launch
 from ..plan.spec import KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile
 from . import backward, statistics, sweep
 from .statistics import add_statistics, load_statistics, new_vector
 
+ONCE_STEPS = 8  # of a program that reads all pixels of its channels, instead of three launches
 MOST = 65_535  # programs along y of a grid
 
 
-@triton.jit(do_not_specialize=sweep.RUNTIME + ["eps"])
-def norm_fprop_kernel(
-    x, w, b, mean, rstd, y,
-    L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c, eps,
-    UNIT: tl.constexpr, VEC: tl.constexpr, GIVEN: tl.constexpr, ACTIVATION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr,
+@triton.jit
+def normalise(
+    x, w, b, y, m, r, i, c, L, C, per, x_n, x_l, x_c, v_n, v_l, v_c, begin, end,
+    VEC: tl.constexpr, ACTIVATION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Write y of BN channels and some steps."""
-    v_l, v_c = 1 if UNIT[0] else v_l * VEC[0], 1 if UNIT[1] else v_c * VEC[0]
-    i, c, L, C, x_l, x_c = sweep.tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
-    image, begin, end = sweep.portion(steps, total, pieces)
-    k = image * groups + c // width  # of statistics
-    m, r = load_statistics(mean, rstd, k, c < C, eps, GIVEN)
+    """Write y of BN channels and some steps, given their means and rstd as rows."""
     if w is not None:
         w = tl.load(w + c, c < C, other=0.0).to(tl.float32)[None, :]
     if b is not None:
@@ -58,6 +54,46 @@ def norm_fprop_kernel(
         tl.store(to, activate(z, ACTIVATION).to(y.dtype.element_ty), on)
 
 
+@triton.jit(do_not_specialize=sweep.RUNTIME + ["eps"])
+def norm_fprop_kernel(
+    x, w, b, mean, rstd, y,
+    L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c, eps,
+    UNIT: tl.constexpr, VEC: tl.constexpr, GIVEN: tl.constexpr, ACTIVATION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Write y of BN channels and some steps."""
+    v_l, v_c = 1 if UNIT[0] else v_l * VEC[0], 1 if UNIT[1] else v_c * VEC[0]
+    i, c, L, C, x_l, x_c = sweep.tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
+    image, begin, end = sweep.portion(steps, total, pieces)
+    k = image * groups + c // width  # of statistics
+    m, r = load_statistics(mean, rstd, k, c < C, eps, GIVEN)
+    normalise(
+        x, w, b, y, m, r, i, c, L, C, per, x_n, x_l, x_c, v_n, v_l, v_c, begin, end,
+        VEC, ACTIVATION, BM, BN,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=sweep.RUNTIME + statistics.NUMBERS[2:])
+def norm_once_kernel(
+    x, w, b, rmean, rvar, y, mean, rstd, new_mean, new_var,
+    L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c,
+    count, eps, share, unbiased,
+    UNIT: tl.constexpr, VEC: tl.constexpr, ACTIVATION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Compute statistics and y of BN channels, reading x twice."""
+    v_l, v_c = 1 if UNIT[0] else v_l * VEC[0], 1 if UNIT[1] else v_c * VEC[0]
+    i, c, L, C, x_l, x_c = sweep.tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
+    m, m2, _ = statistics.moments(x, i, c < C, L, per, x_n, x_l, x_c, 0, total, VEC, BM, BN)
+    r = statistics.settle(
+        m, m2, c, c < C, mean, rstd, rmean, rvar, new_mean, new_var, count, eps, share, unbiased
+    )
+    normalise(
+        x, w, b, y, m[None, :], r[None, :], i, c, L, C, per, x_n, x_l, x_c, v_n, v_l, v_c,
+        0, total, VEC, ACTIVATION, BM, BN,
+    )  # fmt: skip
+
+
 def add_norm_fprop(task: Task, tile: Tile) -> None:
     """Add the launches of the statistics, unless they are given, and of y."""
     builder, call, x = task.builder, task.builder.call, task.builder.tensors["x"]
@@ -68,6 +104,10 @@ def add_norm_fprop(task: Task, tile: Tile) -> None:
         return
     view, (x, y) = sweep.view_of(builder, [x], [y])
     trains = not isinstance(call.problem, FrozenNormProblem)
+    if trains and mean is not None and sweep.steps_of(view, tile) <= ONCE_STEPS:
+        running = {"rmean": mean, "rvar": rstd}
+        builder.steps.append(once_launch(task, tile, view, (x, y), running, made))
+        return
     if trains:
         add_statistics(builder, view, x, (mean, rstd), made, tile)
         mean, rstd = made["mean"], made["rstd"]
@@ -86,6 +126,25 @@ def add_norm_fprop(task: Task, tile: Tile) -> None:
     )
     constants = {"GIVEN": not trains, "ACTIVATION": task.fusion.activation}
     builder.steps.append(sweep.sweep_launch(norm_fprop_kernel, view, *swept, **constants))
+
+
+def once_launch(
+    task: Task,
+    tile: Tile,
+    view: sweep.View,
+    images: tuple[Tensor, Tensor],
+    running: dict[str, Tensor],
+    made: dict[str, Tensor],
+) -> Launch:
+    """Return the launch of statistics and y together, each channel by one program."""
+    builder, (x, y) = task.builder, images
+    tensors = {"x": x, "y": y, "w": sweep.vector_of(builder, "w"), "mean": made["mean"]}
+    tensors |= {"b": sweep.vector_of(builder, "b"), "rstd": made["rstd"], **running}
+    tensors |= {"new_mean": made["rmean"], "new_var": made["rvar"]}
+    constants = {"ACTIVATION": task.fusion.activation}
+    launch = sweep.sweep_launch(norm_once_kernel, view, tensors, tile, 1, images, **constants)
+    numbers = statistics.running_numbers(builder.call)
+    return replace(launch, arguments={**launch.arguments, **numbers})
 
 
 def norm_refusal(task: Task) -> str | None:
@@ -123,6 +182,7 @@ SPEC = KernelSpec(
     add=add_norm,
     kernels=(
         norm_fprop_kernel,
+        norm_once_kernel,
         statistics.norm_moments_kernel,
         statistics.norm_settle_kernel,
         statistics.group_norm_settle_kernel,

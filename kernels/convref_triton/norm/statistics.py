@@ -33,17 +33,15 @@ def merged(mean, m2, count, mean_2, m2_2, count_2):
     return mean + apart * share, m2 + m2_2 + apart * apart * count * share, total
 
 
-@triton.jit(do_not_specialize=RUNTIME)
-def norm_moments_kernel(
-    x, parts, L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c,
-    UNIT: tl.constexpr, VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+@triton.jit
+def moments(
+    x, i, known, L, per, x_n, x_l, x_c, begin, end,
+    VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Store (mean, M2, count) of BN channels over a split: parts (splits, 3, C)."""
-    i, c, L, C, x_l, x_c = tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
-    known = (c < C)[None, :]
+    """Return (mean, M2, count) of BN channels over some steps."""
+    known = known[None, :]
     x += tl.program_id(1).to(tl.int64) * BN * x_c
     tile = (i * x_l)[:, None] + (tl.arange(0, BN) * x_c)[None, :]
-    _, begin, end = portion(steps, total, pieces)
     mean, m2 = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
     whole = tl.zeros((), tl.int32)  # steps in which every lane had a value
     short = i < (L - (per - 1) * BM)  # lanes that have one in an image's last step too
@@ -58,11 +56,39 @@ def norm_moments_kernel(
         m2 += tl.where(on, off * (value - mean), 0.0)
     count = tl.where(short, tl.maximum(end - begin, 0), whole).to(tl.float32)
     count = count[:, None] + tl.zeros((BM, BN), tl.float32)
-    mean, m2, count = tl.reduce((mean, m2, count), 0, merged)
+    return tl.reduce((mean, m2, count), 0, merged)
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def norm_moments_kernel(
+    x, parts, L, C, per, steps, total, pieces, groups, width, x_n, x_l, x_c, v_n, v_l, v_c,
+    UNIT: tl.constexpr, VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Store (mean, M2, count) of BN channels over a split: parts (splits, 3, C)."""
+    i, c, L, C, x_l, x_c = tile_of(L, C, x_l, x_c, UNIT, VEC, BM, BN)
+    _, begin, end = portion(steps, total, pieces)
+    mean, m2, count = moments(x, i, c < C, L, per, x_n, x_l, x_c, begin, end, VEC, BM, BN)
     to = parts + (tl.program_id(0) * 3) * C + c
     tl.store(to, mean, c < C)
     tl.store(to + C, m2, c < C)
     tl.store(to + 2 * C, count, c < C)
+
+
+@triton.jit
+def settle(
+    m, m2, c, known, mean, rstd, rmean, rvar, new_mean, new_var, count, eps, share, unbiased
+):
+    """Store the statistics of channels and the running ones; return rstd."""
+    var = m2 / count
+    tl.store(mean + c, m, known)
+    one = tl.full(var.shape, 1.0, tl.float32)
+    r = tl.div_rn(one, tl.sqrt_rn(var + eps))
+    tl.store(rstd + c, r, known)
+    old = tl.load(rmean + c, known, other=0.0).to(tl.float32)
+    tl.store(new_mean + c, (1.0 - share) * old + share * m, known)
+    old = tl.load(rvar + c, known, other=0.0).to(tl.float32)
+    tl.store(new_var + c, (1.0 - share) * old + share * (var * unbiased), known)
+    return r
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -82,14 +108,7 @@ def norm_settle_kernel(
         new_n = tl.load(at + 2 * channels, on, other=0.0)
         m, m2, n = merged(m, m2, n, new, new_2, new_n)
     m, m2, n = tl.reduce((m, m2, n), 0, merged)
-    var = m2 / count
-    tl.store(mean + c, m, known)
-    one = tl.full(var.shape, 1.0, tl.float32)
-    tl.store(rstd + c, tl.div_rn(one, tl.sqrt_rn(var + eps)), known)
-    old = tl.load(rmean + c, known, other=0.0).to(tl.float32)
-    tl.store(new_mean + c, (1.0 - share) * old + share * m, known)
-    old = tl.load(rvar + c, known, other=0.0).to(tl.float32)
-    tl.store(new_var + c, (1.0 - share) * old + share * (var * unbiased), known)
+    settle(m, m2, c, known, mean, rstd, rmean, rvar, new_mean, new_var, count, eps, share, unbiased)
 
 
 @triton.jit
@@ -184,12 +203,18 @@ def group_launch(
     return Launch(kernel, grid, given | numbers, constants, LANES.warps, LANES.stages)
 
 
+def running_numbers(call: Call) -> dict[str, float]:
+    """Return what `settle` takes besides tensors, by its names."""
+    problem = call.problem
+    unbiased = problem.count / (problem.count - 1)
+    values = (float(problem.count), problem.eps, problem.momentum, unbiased)
+    return dict(zip(NUMBERS[2:], values))
+
+
 def _settle_launch(
     call: Call, view: View, tensors: dict[str, Tensor | None], splits: int
 ) -> Launch:
-    problem = call.problem
-    unbiased = problem.count / (problem.count - 1)
-    values = (splits, view.c, float(problem.count), problem.eps, problem.momentum, unbiased)
+    values = (splits, view.c, *running_numbers(call).values())
     return Launch(
         norm_settle_kernel,
         (-(-view.c // MERGED.bn), 1, 1),

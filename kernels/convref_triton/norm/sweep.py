@@ -145,6 +145,11 @@ def _steps(view: View, tile: Tile) -> tuple[int, int]:
     return per, per if view.sections == view.n else per * view.n
 
 
+def steps_of(view: View, tile: Tile) -> int:
+    """Return the steps that share statistics."""
+    return _steps(view, tile)[1]
+
+
 def splits_of(view: View, tile: Tile) -> int:
     """Return the number of splits of a sum: as many as fill a GPU, none of them empty."""
     _, count = _steps(view, tile)
