@@ -150,3 +150,14 @@ def test_printing_more_than_there_is_is_a_fault():
 def test_an_assertion_that_fails_is_a_fault_at_its_line():
     with pytest.raises(Fault, match=r"^assert\(a < b\): does not hold \(k\.cu:5, program"):
         external(ASSERT, "a < b")
+
+
+@pytest.mark.parametrize("threads", [32, 64])
+def test_a_trap_that_a_thread_reaches_is_a_fault(threads):
+    text = """.visible .entry f() { .reg .b32 %r<2>; .reg .pred %p<2>; mov.u32 %r1, %tid.x;
+    setp.eq.u32 %p1, %r1, 40; @%p1 trap; ret; }"""
+    if threads == 32:
+        launch(parse(text), (1,), (threads,), [])
+        return
+    with pytest.raises(Fault, match=r"trap: the kernel ends itself \(program .* warp 1, lane 8\)"):
+        launch(parse(text), (1,), (threads,), [])
