@@ -35,6 +35,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--writable", metavar="NAMES", type=lambda names: names.split(","), help=text
     )
+    text = "round sums of products of matrices once, or as the cards of the architecture do"
+    parser.add_argument("--tensor-cores", choices=("exact", "model"), default="exact", help=text)
     parser.add_argument("--html", metavar="FILE", help="also write the findings as a page")
     given = parser.parse_args(argv)
     if given.program.endswith(".json"):
@@ -45,10 +47,14 @@ def main(argv: list[str] | None = None) -> int:
         raise invalid("sanitize", f"needs torch and triton installed ({error})") from error
 
     findings: list[Finding] = []
-    options = {"seed": given.seed, "late": given.late, "writable": given.writable}
+    options = {**_options(given), "writable": given.writable}
     with device(given.arch, findings=findings, **options) as made:
         _run(given.program)
     return _report(by_cause(findings), len(made.launched), given)
+
+
+def _options(given: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(given, name) for name in ("seed", "late", "tensor_cores")}
 
 
 def _run_launch(given: argparse.Namespace) -> int:
@@ -58,7 +64,7 @@ def _run_launch(given: argparse.Namespace) -> int:
 
     causes = []
     try:
-        run_file(given.program, arch=given.arch, seed=given.seed, late=given.late)
+        run_file(given.program, arch=given.arch, **_options(given))
     except Fault as fault:
         causes.append(Cause(Path(given.program).stem, given.program, str(fault)))
     return _report(causes, 1, given)

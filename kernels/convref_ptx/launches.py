@@ -50,6 +50,7 @@ def run(
     *,
     seed: int = 0,
     late: bool = False,
+    tensor_cores: str = "exact",
 ) -> None:
     """Run the kernel that a manifest names, on arrays and numbers.
 
@@ -60,7 +61,8 @@ def run(
     grid : blocks along x, y, z.
     arguments : one per parameter: for "ptr" an array, which receives results if it is writable, or
         None or 0; a tensor map; else a number, or bytes for a struct.
-    seed, late : the order of warps and blocks, and of asynchronous work (`convref_ptx.launch`).
+    seed, late, tensor_cores : the order of warps and blocks, and of asynchronous work; how tensor
+        cores sum (`convref_ptx.launch`).
 
     Raises
     ------
@@ -79,7 +81,7 @@ def run(
         size = scratch.bytes_per_block * int(np.prod(grid))
         given.append(Allocation(np.zeros(size, np.uint8), True) if size else None)
     program = parse(text, name)
-    launch(program, grid, manifest.threads, given, seed, late, manifest.shared)
+    launch(program, grid, manifest.threads, given, seed, late, manifest.shared, tensor_cores)
 
 
 def _argument(name: str, kind: str, value: Any) -> Any:
@@ -99,10 +101,8 @@ def _argument(name: str, kind: str, value: Any) -> Any:
     return Allocation(value, writable=value.flags.writeable, name=label)
 
 
-def run_file(
-    path: str | Path, *, arch: str = "sm_90", seed: int = 0, late: bool = False
-) -> list[Any]:
-    """Run a launch that a JSON file describes; return its arguments afterwards.
+def run_file(path: str | Path, *, arch: str = "sm_90", seed: int = 0, **options: Any) -> list[Any]:
+    """Run a launch that a JSON file describes, by `run`; return its arguments afterwards.
 
     The file has the fields of a Manifest and `ptx`, a file next to it, `grid` and `arguments`: a
     number, null, or for an array {"file": "x.npy"} or {"shape": [4], "dtype": "float32", "fill":
@@ -130,7 +130,7 @@ def run_file(
         _made(value, path.parent, f"{path.name}: argument {n}", draw)
         for n, value in enumerate(fields["arguments"])
     ]
-    run(text, manifest, fields["grid"], arguments, seed=seed, late=late)
+    run(text, manifest, fields["grid"], arguments, seed=seed, **options)
     return arguments
 
 

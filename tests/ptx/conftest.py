@@ -28,7 +28,8 @@ RECORD = "ran on a GPU"  # key of a test's record among the properties of its re
 BODIES = {}  # of the tests that have run, by their file
 HEADER = ".version 8.3\n.target sm_90a\n.address_size 64\n"
 # A bulk copy to the memory of its own block needs PTX 8.6.
-NEWER = HEADER.replace("8.3", "8.6"), "shared::cta.global.im2col"
+# So do products of 8-bit floats (8.4).
+NEWER = HEADER.replace("8.3", "8.6"), r"shared::cta\.global\.im2col|mma\S*\.e[45]m[23]\."
 
 
 def digest(*parts):
@@ -37,7 +38,7 @@ def digest(*parts):
 
 def plain(name):
     """Return the name of a test without where it runs."""
-    return re.sub(r"(?<=[\[-])(gpu|numpy|early|late)(?=[\]-])", "", name, count=1)
+    return re.sub(r"(?<=[\[-])(gpu|numpy|early|late|model)(?=[\]-])", "", name, count=1)
 
 
 def current(records, today):
@@ -93,7 +94,7 @@ def executor(request):
     texts, before = [], []
 
     def execute(body, grid, threads, arguments, shared=0):
-        head = NEWER[0] if NEWER[1] in body else HEADER
+        head = NEWER[0] if re.search(NEWER[1], body) else HEADER
         text, name = head + body, plain(request.node.name)
         texts[:] = [digest(*texts, text.encode()).encode()]
         TODAY[name] = texts[0].decode()
@@ -101,8 +102,8 @@ def executor(request):
         request.node.user_properties[:] = [(RECORD, [name, TODAY[name], ran])]
         if request.param != "gpu":
             BODIES.setdefault(request.path, []).append(body)
-            late = request.param == "late"
-            launch(parse(text), grid, threads, arguments, late=late, shared=shared)
+            late, how = request.param == "late", "model" if request.param == "model" else "exact"
+            launch(parse(text), grid, threads, arguments, 0, late, shared, how)
             return
         on_gpu(text, grid, threads, arguments, shared)
         buffers = [a.allocation if isinstance(a, TensorMap) else a for a in arguments]

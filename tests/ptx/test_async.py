@@ -397,7 +397,11 @@ def laid(matrix, span, across):
     return image, lead, stride
 
 
+SUMMED = ["numpy", "model", pytest.param("gpu", marks=pytest.mark.gpu)]  # integers: one result
+
+
 @pytest.mark.parametrize("kind", ["bf16", "f16", "tf32"])
+@pytest.mark.parametrize("execute", SUMMED, indirect=True)
 def test_a_product_of_one_warp(kind, execute):
     """Elements by the tables of the manual: row and column of each register of each lane."""
     depth, each = (8, 1) if kind == "tf32" else (16, 2)
@@ -499,6 +503,7 @@ def of_product(form, scale):
 
 @pytest.mark.parametrize("scale", [0, 1])
 @pytest.mark.parametrize("form", PRODUCTS, ids=lambda form: "-".join(map(str, form)))
+@pytest.mark.parametrize("execute_later", ["early", "late", *SUMMED[1:]], indirect=True)
 def test_a_product_of_four_warps(form, scale, execute_later):
     """Each warp has 16 rows; a lane two columns of eight, in rows 8 apart."""
     text, buffers, a, b = of_product(form, scale)

@@ -882,7 +882,7 @@ REFUSED = (
     "add.sat.s32 %r9, %r0, %r0;",
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd0], 16, [%r0];",
     "setp.lo.f32 %p9, %r0, %r0;",
-    "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
+    "mma.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 {%r0}, {%r0}, {%r0}, {%r0};",
     "fence.proxy.tensormap::generic.release.gpu;",
     "red.global.nand.b32 [%a1], %r0;",
     "shfl.sync.around.b32 %r9, %r0, 1, 0, -1;",

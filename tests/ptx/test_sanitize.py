@@ -68,7 +68,8 @@ def test_sanitize_prints_one_finding_for_all_launches_of_a_slip(ran, tmp_path):
 
 
 def test_sanitize_of_a_correct_program(ran):
-    found = ran("", "convref_ptx.cli", "test_program:main", "--arch", "sm_80")
+    options = ("--arch", "sm_80", "--tensor-cores", "model")
+    found = ran("", "convref_ptx.cli", "test_program:main", *options)
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == ["200.0", "260.0", "2 launches, 0 with a finding"]
 

@@ -95,7 +95,7 @@ def _pair(mode: str, relu: str | None, to: str, upper: Array, lower: Array) -> A
 
 
 @cache
-def _small(kind: str) -> Array:
+def small(kind: str) -> Array:
     """Return the 256 values of an 8-bit type as float64."""
     code = np.arange(256)
     bits, bias = (3, 7) if kind == "e4m3" else (2, 15)
@@ -115,7 +115,7 @@ def _to_small(relu: str | None, kind: str, *parts: Array) -> Array:
     if len(parts) == 1:  # two 16-bit floats in one register
         halves = numbers.as_type(parts[0].view(np.uint16), "f16").reshape(-1, 2)
         parts = (halves[:, 1], halves[:, 0])
-    values = _small(kind)[:128]
+    values = small(kind)[:128]
     top = int(np.flatnonzero(np.isfinite(values))[-1])
     codes = []
     for part in parts:
@@ -130,7 +130,7 @@ def _to_small(relu: str | None, kind: str, *parts: Array) -> Array:
 
 
 def _from_small(kind: str, a: Array) -> Array:
-    wide = _small(kind)[a.view(np.uint8)].astype(np.float16)
+    wide = small(kind)[a.view(np.uint8)].astype(np.float16)
     return np.where(np.isnan(wide), np.uint16(0x7FFF), wide.view(np.uint16)).view(np.uint32)
 
 

@@ -67,6 +67,7 @@ class Program:
     name: str
     parameters: tuple[Parameter, ...]
     max_threads: int = 0
+    arch: int = 0  # 90 of sm_90, 0 if the text has no target
     # Width of each register; of those with a number after their name by "name<".
     declared: dict[str, int] = field(default_factory=dict)
     registers: dict[str, int] = field(default_factory=dict)  # width of each register in the code
@@ -130,6 +131,7 @@ _REGISTERS = re.compile(
     r"\.reg\s*\.(pred|[bsuf](?:8|16|32|64)|b128)\s+([%\w$]+(?:<\d+>)?(?:,\s*[%\w$]+)*)"
 )
 _GUARD = re.compile(r"@(!?)([%\w$]+)\s+")
+_TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.MULTILINE)
 _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 
 
@@ -149,6 +151,8 @@ def parse(text: str, name: str = "") -> Program:
     program.addresses.update({p.name: PARAMETERS + p.offset for p in program.parameters})
     if bound := _BOUND.search(directives):
         program.max_threads = prod(int(n or 1) for n in bound.groups())
+    if target := _TARGET.search(text):
+        program.arch = int(target[1])
     _place_initial(program, text[: found.start()])
     parameters = [p.name for p in program.parameters]
     body, functions = _statements(text[found.end() :]), Functions(text, _statements)

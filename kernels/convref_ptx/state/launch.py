@@ -15,6 +15,7 @@ from ..arithmetic.numbers import Array
 from ..asynchronous.maps import TensorMap
 from ..decode.program import Fault, Program, refuse
 from ..memory.spaces import BASE, Allocation, GlobalMemory, Raced, Unrecorded
+from ..tensor_cores import sums
 from ..watch.races import Watch
 from ..watch.undefined import PartlyDefined
 from .machine import Machine
@@ -28,6 +29,7 @@ def launch(
     seed: int = 0,
     late: bool = False,
     shared: int = 0,
+    tensor_cores: str = "exact",
 ) -> None:
     """Run a kernel on allocations; a Fault if it does something undefined or unsupported.
 
@@ -35,13 +37,16 @@ def launch(
     per parameter: a pointer, a tensor map, any other value packed, or None for a null pointer. The
     seed determines the order of warps and blocks. With `late`, asynchronous work is done as late as
     its waits allow instead of when it is issued. `shared` is the dynamic shared memory of a block,
-    in bytes.
+    in bytes. A product of matrices is rounded once if `tensor_cores` is "exact", or as cards do if
+    it is "model" (`tensor_cores.sums`).
     """
+    sums.check(tensor_cores)
     size = prod(threads)
     many = 0 < program.max_threads < size
     refuse(many, program.name, f"{size} threads, at most {program.max_threads} are declared")
     sizes = (*grid, 1, 1)[:3], (*threads, 1, 1)[:3]
-    run = _Run(program, *sizes, arguments, seed, late, program.sizes["shared"] + shared)
+    room = program.sizes["shared"] + shared
+    run = _Run(program, *sizes, arguments, seed, late, room, tensor_cores)
     for name, known in run.maps.items():
         known.check(f"{program.name}: the tensor map {name}")
     raced, cause, changed = Raced(), "", np.zeros(len(run.allocations) + 1, bool)
@@ -75,6 +80,7 @@ class _Run:
     seed: int
     late: bool
     room: int  # bytes of shared memory of a block
+    tensor_cores: str
 
     @cached_property
     def maps(self) -> dict[str, TensorMap]:
@@ -112,7 +118,7 @@ class _Run:
         refuse(got != needs, self.program.name, f"got arguments of {got} bytes, needs {needs}")
         placed = {self.program.addresses[name]: known for name, known in self.maps.items()}
         given = self.program, memory, values, placed, self.seed, self.late, self.room
-        Machine(*given, *([watch] if watch else [])).launch(self.grid, self.threads)
+        Machine(*given, self.tensor_cores, watch).launch(self.grid, self.threads)
 
     def cause(self, memory: GlobalMemory, text: str, raced: Raced, before: Array) -> str:
         """Return why a value is undefined that a fault of this text uses, as far as is known."""

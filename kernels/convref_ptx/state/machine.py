@@ -31,10 +31,11 @@ class Machine:
     def __init__(
         self, program: Program, memory: GlobalMemory, values: list[bytes],
         maps: dict[int, TensorMap], seed: int, late: bool, room: int,
-        watch: Watch | None = None,
+        tensor_cores: str, watch: Watch | None = None,
     ) -> None:  # fmt: skip
         self.program, self.memory, self.values, self.maps = program, memory, values, maps
         self.rng, self.late, self.room = np.random.default_rng(seed), late, room
+        self.tensor_cores = tensor_cores
         self.code = [(opcodes.decoded(i.op), i) for i in program.code]
         self.fragments = matrices.fragments(program.code)
         self.constants: dict[tuple[str, str, int], Array] = {}  # by text, type and length

@@ -1,43 +1,48 @@
 """Matrix products of a warp or a warp group, and moves of their fragments.
 
 After the PTX manual, "Warp Level Matrix Instructions" and "Asynchronous Warpgroup Level Matrix
-Instructions". A product is rounded once; the hardware may round more often. Sums of integers are
-exact, and wrap or, with .satfinite, saturate.
+Instructions". A product is rounded once, or as a card does by a model of `sums`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arithmetic import numbers
+from ..arithmetic import conversions, numbers
 from ..arithmetic.numbers import Array
 from ..asynchronous.copies import Work
 from ..asynchronous.maps import swizzled
 from ..decode.opcodes import operation
-from ..decode.program import CHUNK, WARP, Instruction, refuse
+from ..decode.program import CHUNK, WARP, Fault, Instruction, refuse
 from ..memory.accesses import addresses, vector
 from ..state.exchange import whole_warps
+from . import sums as models
 
 if TYPE_CHECKING:
     from ..state.machine import Machine
 
-SIZES = {"bf16": 2, "f16": 2, "tf32": 4, "s8": 1}  # bytes of an element
+# Bytes of an element of a factor.
+SIZES = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1, "f64": 8}
+SUMS = {kind: numbers.TYPES[kind] for kind in ("f16", "f32", "f64", "s32")}  # of accumulators
 DEPTH = 32  # bytes of a row of a factor
 KEPT = 1024  # registers of the matrices that are kept
 _SPANS = np.array([16, 128, 64, 32])  # bytes of the lines of a descriptor, by its two last bits
 
 
 def _numbers(words: Array, kind: str) -> Array:
+    if kind in models.EIGHT_BITS:
+        return conversions.small(kind)[words]
     if kind == "tf32":
         words, kind = words & np.uint32(0xFFFFE000), "f32"
     return numbers.as_type(words, kind).astype(np.float64)
 
 
-def _words(m: Machine, i: Instruction, names: Any, lanes: Array) -> list[Array]:
-    return [m.read(i, name, "b32", lanes) for name in names]
+def _words(m: Machine, i: Instruction, names: Any, lanes: Array, kind: str = "b32") -> list[Array]:
+    return [m.read(i, name, "b64" if kind == "f64" else "b32", lanes) for name in names]
 
 
 def _tile(
@@ -62,17 +67,19 @@ def _keep(m: Machine, key: Any, words: list[Array], tile: Array) -> None:
         del m.tiles[next(iter(m.tiles))]
 
 
-def _piece(m: Machine, i: Instruction, names: Any, lanes: Array, kind: str, rows: int) -> Array:
-    """Return a fragment in registers as (warp, rows, depth)."""
+def _piece(
+    m: Machine, i: Instruction, names: Any, lanes: Array, kind: str, rows: int, right: bool = False
+) -> Array:
+    """Return a fragment in registers as (warp, rows, depth); rows are columns of the `right`."""
 
     def piece(words: Array) -> Array:
-        each = 4 // SIZES[kind]
-        values = _numbers(words.view(f"u{4 // each}"), kind)
+        each = words.itemsize // SIZES[kind]
+        values = _numbers(words.view(f"u{SIZES[kind]}"), kind)
         tiles = values.reshape(-1, rows // 8, words.shape[1], 8, 4, each)  # (k, row, warp, g, t, e)
         found = tiles.transpose(2, 1, 3, 0, 4, 5).reshape(words.shape[1], rows, -1)
-        return _columns(found) if rows == 8 else found
+        return _columns(found) if right else found
 
-    return _tile(m, _words(m, i, names, lanes), lanes, (kind, rows), piece)
+    return _tile(m, _words(m, i, names, lanes, kind), lanes, (kind, rows, right), piece)
 
 
 def _columns(b: Array) -> Array:
@@ -81,54 +88,74 @@ def _columns(b: Array) -> Array:
     return pairs.transpose(0, 3, 1, 2, 4).reshape(b.shape)
 
 
-def _sums(words: Array, kind: Any = np.float32) -> Array:
-    """Return accumulators in registers (register, warp, 32) as (warp, 16, columns) of a type.
+def _sums(words: Array, to: str, rows: int = 16) -> Array:
+    """Return accumulators in registers (register, warp, 32) as (warp, rows, columns).
 
     Of eight columns the even ones come before the odd ones, as four lanes have them in a register.
     """
-    lines = words.view("V16").reshape(-1, 2, 2, words.shape[1], 8)  # (tile, half, e, warp, g)
-    found = np.ascontiguousarray(lines.transpose(3, 1, 4, 2, 0))
-    return found.view(kind).reshape(words.shape[1], 16, -1)
+    count = words.shape[1]
+    if to == "f16":  # two columns in a register
+        halves = words.view(np.float16).reshape(-1, count, WARP, 2).transpose(0, 3, 1, 2)
+        wide = halves.astype(np.float32, order="C").reshape(-1, count, WARP)
+        return _sums(wide, "f32").astype(np.float16)
+    lines = words.view(f"V{4 * words.itemsize}").reshape(-1, rows // 8, 2, count, 8)
+    found = np.ascontiguousarray(lines.transpose(3, 1, 4, 2, 0))  # of (tile, half, e, warp, g)
+    return found.view(SUMS[to]).reshape(count, rows, -1)
 
 
-def _integers(words: Array) -> Array:
-    return _sums(words, np.int32)
-
-
-def _held(sums: Array, kind: str, saturates: bool = False) -> Array:
-    """Return sums in the type of the accumulators of products of a kind."""
-    if kind != "s8":
-        return sums.astype(np.float32)
-    least, most = np.iinfo(np.int32).min, np.iinfo(np.int32).max
-    return (sums.clip(least, most) if saturates else sums).astype(np.int64).astype(np.int32)
-
-
-def _registers(m: Machine, rounded: Array) -> list[Array]:
-    """Return registers of (warp, 16, columns): the inverse of `_sums`, which need not undo it."""
-    lines = rounded.view("V16").reshape(len(rounded), 2, 8, 2, -1).transpose(4, 1, 3, 0, 2)
-    words = np.ascontiguousarray(lines).view(np.uint32).reshape(-1, len(rounded) * WARP)
+def _registers(m: Machine, sums: Array, to: str) -> list[Array]:
+    """Return registers of (warp, rows, columns): the inverse of `_sums`, which need not undo it."""
+    wide = sums.astype(np.float32) if to == "f16" else sums
+    count, rows, size = *sums.shape[:2], wide.itemsize
+    lines = wide.view(f"V{4 * size}").reshape(count, rows // 8, 8, 2, -1).transpose(4, 1, 3, 0, 2)
+    words = np.ascontiguousarray(lines).view(f"u{size}").reshape(-1, count * WARP)
+    if to == "f16":
+        pairs = words.view(np.float32).astype(np.float16).reshape(-1, 2, count * WARP)
+        words = np.ascontiguousarray(pairs.swapaxes(1, 2)).view(np.uint32)[..., 0]
     held = list(words)
-    _keep(m, (rounded.dtype.name, *map(id, held)), held, rounded)
+    _keep(m, (("sums", to), *map(id, held)), held, sums)
     return held
 
 
-@operation(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(bf16|f16)\.\1\.f32")
-@operation(r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.(tf32)\.tf32\.f32")
-@operation(r"mma\.sync\.aligned\.m16n8k32\.row\.col(?:\.satfinite)?\.s32\.(s8)\.s8\.s32")
-def _multiply(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
-    to, left, right, sums = i.operands
+def _product(
+    m: Machine, i: Instruction, a: Array, b: Array, c: Array, kinds: tuple[str, str], to: str
+) -> Array:
+    """Return a @ b + c of (N, rows, depth), (N, depth, columns) and accumulators, rounded."""
+    if to == "f64":
+        return models.fused(a, b, c)
+    if m.tensor_cores == "exact" or to == "s32":
+        product = np.matmul(a, b)
+        product += c
+        if ".satfinite" in i.op:
+            np.clip(product, -(2**31), 2**31 - 1, out=product)
+        product = product.astype(np.int64) if to == "s32" else product  # integers wrap
+        return product.astype(SUMS[to])
+    model = models.model_of(m.program.arch, i.op.startswith("wgmma"), kinds[0], to)
+    if model is None:
+        card = f"sm_{m.program.arch}" if m.program.arch else "an unknown card"
+        raise Fault(f"{i.text}: no model of its sums on {card} is published")
+    return models.summed(a, b, c, kinds, to, model)
+
+
+_MMA = r"mma\.sync\.aligned\.m(16)n8"
+
+
+@operation(rf"{_MMA}k(?:16|8)\.row\.col\.(f32)\.(bf16|f16)\.(\3)\.f32")
+@operation(rf"{_MMA}k(?:16|8)\.row\.col\.(f16)\.(f16)\.(f16)\.f16")
+@operation(rf"{_MMA}k(?:8|4)\.row\.col\.(f32)\.(tf32)\.(tf32)\.f32")
+@operation(rf"{_MMA}k(?:32|16)\.row\.col\.(f32|f16)\.(e4m3|e5m2)\.(e4m3|e5m2)\.\2")
+@operation(rf"{_MMA}k(?:32|16)\.row\.col(?:\.satfinite)?\.(s32)\.([su]8)\.([su]8)\.s32")
+@operation(r"mma\.sync\.aligned\.m(8)n8k4\.row\.col\.(f64)\.(f64)\.(f64)\.f64")
+def _multiply(
+    m: Machine, i: Instruction, lanes: Array, rows: str, to: str, kind: str, other: str
+) -> None:
+    into, left, right, sums = i.operands
     whole_warps(m, i, lanes)
-    a, b = _piece(m, i, left, lanes, kind, 16), _piece(m, i, right, lanes, kind, 8)
-    found = np.matmul(a, b.swapaxes(1, 2))
-    found += _accumulators(m, _words(m, i, sums, lanes), lanes, kind)
-    m.spread(i, to, _registers(m, _held(found, kind, ".satfinite" in i.op)), lanes)
-
-
-def _accumulators(m: Machine, words: list[Array], lanes: Array, kind: str) -> Array:
-    """Return the sums to which products of a kind are added."""
-    if kind == "s8":
-        return _tile(m, words, lanes, "int32", _integers)
-    return _tile(m, words, lanes, "float32", _sums)
+    a = _piece(m, i, left, lanes, kind, int(rows))
+    b = _piece(m, i, right, lanes, other, 8, right=True).swapaxes(1, 2)
+    words, matrix = _words(m, i, sums, lanes, to), partial(_sums, to=to, rows=int(rows))
+    c = _tile(m, words, lanes, ("sums", to), matrix)
+    m.spread(i, into, _registers(m, _product(m, i, a, b, c, (kind, other), to), to), lanes)
 
 
 @operation(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16")
@@ -233,13 +260,20 @@ def _warp_groups(m: Machine, i: Instruction, word: Any, warps: Array) -> tuple[A
     return first, group
 
 
-@operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(16|8)\.f32\.(bf16|f16|tf32)\.\3")
-@operation(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(32)\.s32\.(s8)\.s8")
-def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, kind: str) -> None:
+_WGMMA = r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)"
+
+
+@operation(rf"{_WGMMA}k(16|8)\.(f32)\.(bf16|f16|tf32)\.(\4)")
+@operation(rf"{_WGMMA}k(16)\.(f16)\.(f16)\.(f16)")
+@operation(rf"{_WGMMA}k(32)\.(f32|f16)\.(e4m3|e5m2)\.(e4m3|e5m2)")
+@operation(rf"{_WGMMA}k(32)\.(s32)\.([su]8)\.([su]8)(?:\.satfinite)?")
+def _multiply_later(
+    m: Machine, i: Instruction, lanes: Array, n: str, k: str, form: str, kind: str, other: str
+) -> None:
     """Start an asynchronous product; each warp of four computes 16 of its rows."""
     to, left, right, scale, *signs = i.operands
-    signs = signs or [1, 1]  # integers have none
-    known = int(k) * SIZES[kind] == DEPTH and len(to) == int(n) // 2 and signs[:2] == [1, 1]
+    whole = len(to) * 8 == int(n) * SUMS[form].itemsize
+    known = int(k) * SIZES[kind] == DEPTH and whole and signs[:2] in ([1, 1], [])
     refuse(not known, i.text, "an unsupported form")
     warps = whole_warps(m, i, lanes)
     held, transposed = isinstance(left, tuple), [False, False, *map(bool, signs[2:])]
@@ -256,7 +290,7 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
     rows, columns = m.shared.column(warps[:, 0]) % 4 * 16 + np.arange(16), np.arange(int(n))
     first, group = _warp_groups(m, i, right, warps)
     a, read = _factor(m, i, left, warps, rows, kind, transposed[-2])
-    b, read_too = _factor(m, i, right, warps[first], columns[None], kind, transposed[-1])
+    b, read_too = _factor(m, i, right, warps[first], columns[None], other, transposed[-1])
 
     def move(over: Array) -> None:
         every, one, two = over.all(), a(over), _columns(b(slice(None))).swapaxes(1, 2)
@@ -265,12 +299,13 @@ def _multiply_later(m: Machine, i: Instruction, lanes: Array, n: str, k: str, ki
             one = one.reshape(len(first), 64, -1)
         else:
             two = two[group[over]]
-        product = np.matmul(one, two).reshape(-1, 16, len(columns))
         words = [m.registers[name] for name in to]
         words = words if here is m.all else [word[here] for word in words]
-        sums = _accumulators(m, words, here, kind)
-        product += sums if add.all() else np.where(adds[over], sums, 0)
-        for name, value in zip(to, _registers(m, _held(product, kind))):
+        sums = _tile(m, words, here, ("sums", form), partial(_sums, to=form))
+        sums = sums if add.all() else np.where(adds[over], sums, sums.dtype.type(0))
+        sums = sums.reshape(*one.shape[:2], len(columns))
+        product = _product(m, i, one, two, sums, (kind, other), form)
+        for name, value in zip(to, _registers(m, product.reshape(-1, 16, len(columns)), form)):
             m.set(name, value, here)
 
     places = np.concatenate([read, read_too[group]], 1) * CHUNK

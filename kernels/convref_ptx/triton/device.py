@@ -28,6 +28,7 @@ from convref_driver.manifest import pack
 from ..decode.program import Fault, parse
 from ..memory.spaces import Allocation
 from ..state.launch import launch
+from ..tensor_cores import sums
 from .cuda import SMS, on_cpu
 from .tensors import SCRATCH, Address, Descriptor, Operands, tracked
 
@@ -46,6 +47,7 @@ def device(
     cuda: bool = True,
     bounds: str = "tensor",
     writable: Collection[str] | None = None,
+    tensor_cores: str = "exact",
 ) -> Iterator[Device]:
     """Run Triton kernels that are launched on CPU tensors as PTX of an architecture.
 
@@ -61,6 +63,8 @@ def device(
         access all memory that an operand is a view of.
     writable : names of the parameters whose tensors kernels may write to; by default of all.
         Triton does not say which are only read.
+    tensor_cores : "exact" if a product of matrices is rounded once, "model" if as cards of the
+        architecture do, as far as that is published (`convref_ptx.tensor_cores.sums`).
 
     Raises
     ------
@@ -78,7 +82,8 @@ def device(
         raise invalid("convref_ptx", f"arch is {arch!r}, needs sm_80, sm_90 or sm_100")
     if bounds not in ("tensor", "storage"):
         raise invalid("convref_ptx", f"bounds is {bounds!r}, needs 'tensor' or 'storage'")
-    made = Device(int(found[1]), seed, late, findings, bounds, writable)
+    sums.check(tensor_cores)
+    made = Device(int(found[1]), seed, late, findings, bounds, writable, tensor_cores)
     nvidia = replace(backends["nvidia"], compiler=Compiler)
     with (
         mock.patch.dict(backends, nvidia=nvidia),
@@ -216,6 +221,7 @@ class Device:
     findings: list[Finding] | None = None
     bounds: str = "tensor"
     writable: Collection[str] | None = None
+    tensor_cores: str = "exact"
     launched: list[str] = field(default_factory=list)  # names of kernels
     utils: Utilities = field(default_factory=Utilities)
     launcher_cls: type[Launcher] = Launcher
@@ -226,7 +232,8 @@ class Device:
     ) -> None:  # fmt: skip
         self.launched.append(program.name)
         try:
-            launch(program, grid, (threads,), arguments, self.seed, self.late, shared)
+            how = self.seed, self.late, shared, self.tensor_cores
+            launch(program, grid, (threads,), arguments, *how)
         except Fault as fault:
             if self.findings is None:
                 raise
