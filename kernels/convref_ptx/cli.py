@@ -37,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     text = "round sums of products of matrices once, or as the cards of the architecture do"
     parser.add_argument("--tensor-cores", choices=("exact", "model"), default="exact", help=text)
+    text = "processes in which the programs of a launch run if they exchange nothing"
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
     parser.add_argument("--html", metavar="FILE", help="also write the findings as a page")
     given = parser.parse_args(argv)
     if given.program.endswith(".json"):
@@ -54,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _options(given: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(given, name) for name in ("seed", "late", "tensor_cores")}
+    return {name: getattr(given, name) for name in ("seed", "late", "tensor_cores", "jobs")}
 
 
 def _run_launch(given: argparse.Namespace) -> int:

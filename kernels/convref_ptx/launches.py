@@ -51,6 +51,7 @@ def run(
     seed: int = 0,
     late: bool = False,
     tensor_cores: str = "exact",
+    jobs: int = 1,
 ) -> None:
     """Run the kernel that a manifest names, on arrays and numbers.
 
@@ -61,8 +62,8 @@ def run(
     grid : blocks along x, y, z.
     arguments : one per parameter: for "ptr" an array, which receives results if it is writable, or
         None or 0; a tensor map; else a number, or bytes for a struct.
-    seed, late, tensor_cores : the order of warps and blocks, and of asynchronous work; how tensor
-        cores sum (`convref_ptx.launch`).
+    seed, late, tensor_cores, jobs : the order of warps and blocks, and of asynchronous work; how
+        tensor cores sum; in how many processes blocks run (`convref_ptx.launch`).
 
     Raises
     ------
@@ -81,7 +82,7 @@ def run(
         size = scratch.bytes_per_block * int(np.prod(grid))
         given.append(Allocation(np.zeros(size, np.uint8), True) if size else None)
     program = parse(text, name)
-    launch(program, grid, manifest.threads, given, seed, late, manifest.shared, tensor_cores)
+    launch(program, grid, manifest.threads, given, seed, late, manifest.shared, tensor_cores, jobs)
 
 
 def _argument(name: str, kind: str, value: Any) -> Any:

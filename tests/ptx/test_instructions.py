@@ -919,6 +919,7 @@ MISUSED = {
     "mov.b32 y, x0; setp.eq.s32 %p1, %r30, 3; @%p1 bra.uni $E; $E:": "threads disagree",
     """mov.b32 y, x0; setp.eq.s32 %p1, %r30, 3; @%p1 bra $A; bar.sync 0; bra $E; $A: bar.sync 0;
     $E:""": "different barriers",
+    "mov.b32 y, x0; shr.u32 %r20, %r30, 5; bar.sync %r20;": "deadlock",
     "mov.b32 y, x0; bar.sync 1, 128;": r"deadlock, .*; bar.sync 1, 128: warps \[0, 1, 2\]",
 }
 

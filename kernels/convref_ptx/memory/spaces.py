@@ -47,8 +47,9 @@ class CheckedMemory:
     note: Callable[[str, Array, Array, bool], None] | None = None
     batch = 0  # of the blocks that run together
 
-    def __init__(self, size: int, grain: int) -> None:
-        self.bytes, self.grain = np.full(size, 0xFF, np.uint8), grain
+    def __init__(self, size: int, grain: int, fill: int = 0xFF) -> None:
+        self.bytes = np.full(size, fill, np.uint8) if fill else np.zeros(size, np.uint8)
+        self.grain = grain
 
     def race(
         self, wrong: Array, text: str, cells: Array, lanes: Array, writes: bool,
@@ -141,7 +142,7 @@ class GlobalMemory(CheckedMemory):
         """Make memory; of runs before, the reads that raced, and which allocations were written."""
         sizes = np.array([allocation.array.nbytes for allocation in allocations], np.int64)
         spans = -(-sizes // GAP) * GAP + 2 * GAP
-        super().__init__(int(spans.sum()) + GAP, grain)
+        super().__init__(int(spans.sum()) + GAP, grain, 0)  # gaps are never read
         skews = np.array([allocation.skew for allocation in allocations], np.int64)
         self.starts = GAP + np.cumsum(spans) - spans + skews
         self.allocations = dict(zip(allocations, self.starts.tolist()))
@@ -178,6 +179,15 @@ class GlobalMemory(CheckedMemory):
         known = getattr(value, "allocation", value)
         where = 0 if value is None else BASE + self.allocations[known] + value.offset
         return where.to_bytes(8, "little")
+
+    def accessed(self) -> tuple[Array, Array, Array]:
+        """Return the cells that were written, their bytes, and the cells of recorded reads."""
+        written = np.flatnonzero(self.writer != NONE)
+        return written, self.lines(self.grain)[written], np.flatnonzero(self.reader != NONE)
+
+    def take(self, cells: Array, values: Array) -> None:
+        """Write to cells what another process wrote."""
+        self.lines(self.grain)[cells] = values
 
     def write_back(self) -> None:
         for allocation, start in self.allocations.items():

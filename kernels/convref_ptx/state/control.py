@@ -39,7 +39,8 @@ def _wait(m: Machine, i: Instruction, lanes: Array) -> None:
     """Wait at a barrier of the block for a number of threads, 0 for all."""
     which, count = (m.read(i, word, "u32", lanes) for word in (*i.operands, 0)[:2])
     refuse((which >= BARRIERS) | (count % WARP != 0), i.text, "no such barrier, or not whole warps")
-    m.state[lanes], m.at[lanes], m.need[lanes] = AT_BARRIER, which, count
+    rows = m.rows(lanes)
+    m.state[rows], m.at[rows], m.need[rows] = AT_BARRIER, which, count
 
 
 @operation(
@@ -57,8 +58,9 @@ def _reduce(m: Machine, i: Instruction, lanes: Array, name: str) -> None:
 
 def give_reduced(m: Machine, key: int) -> None:
     """Write the results of reductions at a barrier to the threads that are there."""
-    given = m.reduced.pop(key, [])
-    values = np.concatenate([value for *_, value in given]) if given else np.zeros(0, bool)
+    if not (given := m.reduced.pop(key, [])):
+        return
+    values = np.concatenate([value for *_, value in given])
     for i, name, lanes, _ in given:
         found = {"popc": np.uint32(values.sum()), "and": values.all(), "or": values.any()}[name]
         m.write(i, i.operands[0], np.full(len(lanes), found), lanes)

@@ -74,17 +74,40 @@ _SHUFFLED: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
+def _sources(mode: str, own: Array, by: Any, bounds: Any) -> tuple[Array, Array]:
+    """Return the lanes that values come from, and whether those are in the segment."""
+    by, last, fixed = by & WARP - 1, bounds & WARP - 1, bounds >> 8 & WARP - 1
+    last = own & fixed | last & ~fixed
+    lane = own & fixed | by & ~fixed if mode == "idx" else _SHUFFLED[mode](own, by)
+    inside = lane >= last if mode == "up" else lane <= last
+    return np.where(inside, lane, own), inside
+
+
+def _shuffle_alike(m: Machine, i: Instruction, lanes: Array, lane: Array, inside: Array) -> None:
+    """Move values between the lanes of all warps in the same way."""
+    to, a, *_ = i.operands
+    given, undefined = m.read(i, a, "b32", lanes, 1), m.undefined_bits(a, lanes)
+    moved, unknown = (
+        None if words is None else words.reshape(-1, WARP)[:, lane].ravel()
+        for words in (given, undefined)
+    )
+    name, _, predicate = to.partition("|")
+    m.write(i, name, moved, lanes, unknown)
+    if predicate:
+        m.write(i, predicate, np.resize(inside, len(lanes)), lanes)
+
+
 @operation(r"shfl\.sync\.(bfly|idx|up|down)\.b32")
 def _shuffle(m: Machine, i: Instruction, lanes: Array, mode: str) -> None:
     """Move values between the lanes of a segment; from outside of it comes the own value."""
     to, a, b, clamp, word = i.operands
+    alike = isinstance(b, int) and isinstance(clamp, int) and word in (-1, 0xFFFFFFFF)
+    if alike and m.all_warps_whole and lanes is m.all:
+        _shuffle_alike(m, i, lanes, *_sources(mode, np.arange(WARP), b, clamp))
+        return
     members, undefined = _members(m, i, word, lanes), m.undefined_bits(a, lanes)
     by, bounds = (m.read(i, each, "s32", lanes) for each in (b, clamp))
-    own, by, last, fixed = m.lane[lanes], by & WARP - 1, bounds & WARP - 1, bounds >> 8 & WARP - 1
-    last = own & fixed | last & ~fixed
-    lane = own & fixed | by & ~fixed if mode == "idx" else _SHUFFLED[mode](own, by)
-    inside = lane >= last if mode == "up" else lane <= last
-    lane = np.where(inside, lane, own)
+    lane, inside = _sources(mode, m.lane[lanes], by, bounds)
     source = members.rows[members.warp, lane]
     moved, (name, _, predicate) = m.read(i, a, "b32", lanes, 1)[source], to.partition("|")
     unknown = None if undefined is None else undefined[source]

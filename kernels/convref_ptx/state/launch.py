@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..memory.spaces import BASE, Allocation, GlobalMemory, Raced, Unrecorded
 from ..tensor_cores import sums
 from ..watch.races import Watch
 from ..watch.undefined import PartlyDefined
+from . import processes
 from .machine import Machine
 
 
@@ -30,6 +31,7 @@ def launch(
     late: bool = False,
     shared: int = 0,
     tensor_cores: str = "exact",
+    jobs: int = 1,
 ) -> None:
     """Run a kernel on allocations; a Fault if it does something undefined or unsupported.
 
@@ -38,7 +40,8 @@ def launch(
     seed determines the order of warps and blocks. With `late`, asynchronous work is done as late as
     its waits allow instead of when it is issued. `shared` is the dynamic shared memory of a block,
     in bytes. A product of matrices is rounded once if `tensor_cores` is "exact", or as cards do if
-    it is "model" (`tensor_cores.sums`).
+    it is "model" (`tensor_cores.sums`). Blocks that exchange nothing run in that many processes,
+    `jobs`, where processes can fork; with a finding the launch runs again in one.
     """
     sums.check(tensor_cores)
     size = prod(threads)
@@ -50,6 +53,8 @@ def launch(
     for name, known in run.maps.items():
         known.check(f"{program.name}: the tensor map {name}")
     raced, cause, changed = Raced(), "", np.zeros(len(run.allocations) + 1, bool)
+    if jobs > 1 and run.in_processes(jobs, changed):
+        return
     while True:
         before, memory = changed.copy(), run.memory(raced, changed)
         try:
@@ -111,14 +116,53 @@ class _Run:
         made.variables = {n: BASE + made.allocations[a] for n, a in self.variables.items()}
         return made
 
-    def execute(self, memory: GlobalMemory, watch: Watch | None = None) -> None:
-        """Run all blocks."""
+    def in_processes(self, count: int, changed: Array) -> bool:
+        """Run all blocks in some processes and write back; return whether that was sound.
+
+        What was changed is known for a run in one process.
+        """
+        count = min(count, prod(self.grid))
+        if count < 2 or not processes.are_independent(self.program) or not processes.can_fork():
+            return False
+        while True:
+            before = changed.copy()
+            found = processes.run(partial(self._part, before, count), count)
+            parts = [part for part in found if part is not None]
+            for part in parts:
+                changed |= part.changed
+            if len(parts) < count:
+                return False
+            if not any((part.was_read & changed).any() for part in parts):
+                break  # else reads are recorded that were not
+        memory = self.memory(Raced(), changed)
+        if sound := processes.joined(memory, parts):
+            memory.write_back()
+        return sound
+
+    def _part(self, changed: Array, count: int, n: int) -> processes.Part | None:
+        """Run the blocks of one process; None if it can not say what they do."""
+        while True:
+            memory = self.memory(Raced(), changed)
+            try:
+                self.execute(memory, share=(n, count))
+            except Unrecorded:
+                continue
+            except Fault:
+                return None
+            if memory.raced or memory.cause or memory.printed:
+                return None
+            return processes.Part(*memory.accessed(), memory.was_read, changed)
+
+    def execute(
+        self, memory: GlobalMemory, watch: Watch | None = None, share: tuple[int, int] = (0, 1)
+    ) -> None:
+        """Run all blocks, or the share of one of several processes."""
         values = [_packed(memory, argument) for argument in self.arguments]
         got, needs = [len(value) for value in values], [p.size for p in self.program.parameters]
         refuse(got != needs, self.program.name, f"got arguments of {got} bytes, needs {needs}")
         placed = {self.program.addresses[name]: known for name, known in self.maps.items()}
         given = self.program, memory, values, placed, self.seed, self.late, self.room
-        Machine(*given, self.tensor_cores, watch).launch(self.grid, self.threads)
+        Machine(*given, self.tensor_cores, watch).launch(self.grid, self.threads, share)
 
     def cause(self, memory: GlobalMemory, text: str, raced: Raced, before: Array) -> str:
         """Return why a value is undefined that a fault of this text uses, as far as is known."""

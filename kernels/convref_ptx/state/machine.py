@@ -20,7 +20,8 @@ from ..watch.races import Access, Watch
 from . import control, exchange, externs  # noqa: F401
 from .control import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING
 
-LANES = 8192  # threads of one vector, unless a block has more
+LANES = 32768  # threads of one vector, unless a block has more
+OF_PRODUCTS = 8192  # the same of kernels that multiply matrices, so that those stay in the cache
 PATIENCE = 1000  # branches and waits after which other threads may be next
 MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
 
@@ -42,10 +43,18 @@ class Machine:
         self.watch, self.constant = watch, ConstantMemory(bytes(program.constants))
         memory.has_fences = any(i.op.startswith(("fence", "membar")) for i in program.code)
 
-    def launch(self, grid: Sequence[int], threads: Sequence[int]) -> None:
-        """Run all blocks, in random order, as many at a time as are one vector."""
-        order, step = self.rng.permutation(prod(grid)), max(1, LANES // prod(threads))
-        for i in range(0, len(order), step):
+    def launch(
+        self, grid: Sequence[int], threads: Sequence[int], share: tuple[int, int] = (0, 1)
+    ) -> None:
+        """Run blocks, in random order, as many at a time as are one vector.
+
+        A share (n, N) is of N processes the n-th one's.
+        """
+        order = self.rng.permutation(prod(grid))
+        multiplies = any("mma" in i.op.split(".")[0] for i in self.program.code)
+        step = max(1, (OF_PRODUCTS if multiplies else LANES) // prod(threads))
+        step = min(step, -(-len(order) // share[1]))
+        for i in range(step * share[0], len(order), step * share[1]):
             self.begin(order[i : i + step], grid, threads)
             self._watch(i)
             self.run()
@@ -78,6 +87,7 @@ class Machine:
         within = np.tile(np.arange(size), len(blocks))
         warps = -(-size // WARP)
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
+        self.all_warps_whole = size % WARP == 0
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         # Of barriers of blocks: threads that arrived without waiting, how many it needs, clocks.
         self.arrivals: dict[int, tuple[int, int, Array]] = {}
@@ -182,7 +192,7 @@ class Machine:
         If all running lanes are among them (`alone`), they stop only where they diverge.
         """
         begin, leaders, whole = pc, self.program.leaders, lanes is self.all
-        last = self._steps + PATIENCE
+        last, rows = self._steps + PATIENCE, self.rows(lanes)
         while alone or pc == begin or pc not in leaders:
             refuse(pc == len(self.code), self.program.name, "runs past its end")
             (function, words, diverges, convergent), i = self.code[pc]
@@ -192,7 +202,7 @@ class Machine:
                     break
             pc += 1
             if diverges:
-                self.pc[lanes] = pc
+                self.pc[rows] = pc
                 self._steps += 1
                 refuse(self._steps > MAX_STEPS, self.program.name, "does not end")
             chosen = lanes
@@ -204,12 +214,12 @@ class Machine:
             except Fault as fault:
                 raise self._located(fault, i, chosen) from fault.__cause__
             if diverges:
-                at = self.pc[lanes]
+                at = self.pc[rows]
                 pc = int(at[0])
                 stays = alone and self._steps < last
-                if not stays or (at != pc).any() or self.state[lanes].any():
+                if not stays or (at != pc).any() or self.state[rows].any():
                     return
-        self.pc[lanes] = pc
+        self.pc[rows] = pc
 
     def _located(self, fault: Fault, i: Instruction, lanes: Array) -> Fault:
         """Return a fault of an instruction with its place in the source and its first thread."""
@@ -247,6 +257,10 @@ class Machine:
 
     def _release(self) -> None:
         """Resume threads at barriers that are full and mbarriers whose phase is complete."""
+        if self._all_wait():
+            self.shared.synchronize(self.shared.every, self.shared.every[:: self.shared.width])
+            self._resume(self.all)
+            return
         waiting = np.flatnonzero(self.state == AT_BARRIER)
         key = self.block[waiting] * BARRIERS + self.at[waiting]
         alive = np.bincount(self.block[self.state != EXITED], minlength=int(self.block[-1]) + 1)
@@ -266,6 +280,18 @@ class Machine:
         for block in np.flatnonzero((alive > 0) & (running == 0)):
             self._progress(int(block))
 
+    def _all_wait(self) -> bool:
+        """Return whether all threads wait at one barrier of their block that nothing else uses."""
+        size = self.count // (int(self.block[-1]) + 1)
+        alike = (self.state, self.at, self.pc, self.need)
+        return (
+            self.state[0] == AT_BARRIER
+            and self.need[0] in (0, size)
+            and not self.arrivals
+            and not self.reduced
+            and all(bool((x == x[0]).all()) for x in alike)
+        )
+
     def _synchronize(self, lanes: Array, key: Array) -> None:
         warps = numbers.distinct(key * self.count + self.warp[lanes])
         positions = numbers.distinct(self.warp[lanes] * len(self.code) + self.pc[lanes])
@@ -282,7 +308,7 @@ class Machine:
         self._resume(lanes)
 
     def _resume(self, lanes: Array) -> None:
-        self.state[lanes] = RUNNING
+        self.state[self.rows(lanes)] = RUNNING
         self._resumed += len(lanes)
 
     def _progress(self, block: int) -> None:

@@ -48,6 +48,7 @@ def device(
     bounds: str = "tensor",
     writable: Collection[str] | None = None,
     tensor_cores: str = "exact",
+    jobs: int = 1,
 ) -> Iterator[Device]:
     """Run Triton kernels that are launched on CPU tensors as PTX of an architecture.
 
@@ -65,6 +66,7 @@ def device(
         Triton does not say which are only read.
     tensor_cores : "exact" if a product of matrices is rounded once, "model" if as cards of the
         architecture do, as far as that is published (`convref_ptx.tensor_cores.sums`).
+    jobs : processes in which the programs of a launch run if they exchange nothing.
 
     Raises
     ------
@@ -83,7 +85,7 @@ def device(
     if bounds not in ("tensor", "storage"):
         raise invalid("convref_ptx", f"bounds is {bounds!r}, needs 'tensor' or 'storage'")
     sums.check(tensor_cores)
-    made = Device(int(found[1]), seed, late, findings, bounds, writable, tensor_cores)
+    made = Device(int(found[1]), seed, late, findings, bounds, writable, tensor_cores, jobs)
     nvidia = replace(backends["nvidia"], compiler=Compiler)
     with (
         mock.patch.dict(backends, nvidia=nvidia),
@@ -222,6 +224,7 @@ class Device:
     bounds: str = "tensor"
     writable: Collection[str] | None = None
     tensor_cores: str = "exact"
+    jobs: int = 1
     launched: list[str] = field(default_factory=list)  # names of kernels
     utils: Utilities = field(default_factory=Utilities)
     launcher_cls: type[Launcher] = Launcher
@@ -232,7 +235,7 @@ class Device:
     ) -> None:  # fmt: skip
         self.launched.append(program.name)
         try:
-            how = self.seed, self.late, shared, self.tensor_cores
+            how = self.seed, self.late, shared, self.tensor_cores, self.jobs
             launch(program, grid, (threads,), arguments, *how)
         except Fault as fault:
             if self.findings is None:
