@@ -5,9 +5,12 @@ The profile `default` repeats the same few examples, `nightly` is the long campa
 
 import contextlib
 import gc
+import json
 import math
 import os
+import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import driver_stub as stub
@@ -64,6 +67,53 @@ def _same_data_in_any_order(request):
         torch.default_generator.manual_seed(0)
     if rng := getattr(getattr(request.node, "module", None), "RNG", None):
         rng.bit_generator.state = np.random.default_rng(0).bit_generator.state
+
+
+FORKS = """
+import importlib, json, os, runpy, signal, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+for line in sys.stdin:
+    words, folder, environment, path = json.loads(line)
+    if not (child := os.fork()):
+        signal.alarm(600)
+        os.chdir(folder)
+        sys.stdin = open(os.devnull)
+        for number, name in enumerate(("out", "err"), 1):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path[:0] = path
+        sys.argv = words
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def forked():
+    """Return a function that runs a module as `python -m` does, in a fork of a process.
+
+    That process has imported packages, once for all tests that name the same ones.
+    """
+    with contextlib.ExitStack() as stack:
+
+        @cache
+        def server(packages):
+            command = [sys.executable, "-P", "-c", FORKS, *packages]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            return stack.enter_context(subprocess.Popen(command, **pipes))
+
+        def run(packages, words, folder, environment, path=()):
+            made = server(packages)
+            made.stdin.write(json.dumps([words, str(folder), environment, path]) + "\n")
+            made.stdin.flush()
+            status = int(made.stdout.readline())
+            out, err = ((folder / name).read_text("utf-8") for name in ("out", "err"))
+            return subprocess.CompletedProcess(words, status, out, err)
+
+        yield run
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -38,8 +36,12 @@ mine, wrong, dies = Mine(), Wrong(), Dies()
 """
 
 
+# of what the plug-in imports; itself it is imported by pytest, which rewrites its assertions
+IMPORTED = ("pytest", "hypothesis", "convref.conformance.campaign", "convref.conformance.causes")
+
+
 @pytest.fixture
-def adopter(tmp_path):
+def adopter(tmp_path, forked):
     """Return a function that runs the suite in a folder with a backend and some files."""
     (tmp_path / "theirs.py").write_text(BACKEND)
     kept = ("HYPOTHESIS_STORAGE_DIRECTORY", "PYTHONPATH")  # convref need not be installed
@@ -50,16 +52,14 @@ def adopter(tmp_path):
         for name, text in files.items():
             (tmp_path / name).write_text(text)
         named = [f"--convref-{name}={name}" for name in files]
-        # -P: the folder is on no path, as it is not when the program pytest is called
-        command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-W", "error"]
+        # the folder is on no path, as it is not when the program pytest is called
+        command = ["pytest", "-p", "no:cacheprovider", "-W", "error"]
         command += ["-p", "convref.conformance.plugin", "--convref-examples=40"]
         command += [*named, "--convref-json=out.json", *options]
         if backend:
             command.append(f"--convref-backend=theirs:{backend}")
         command += ["--pyargs", "convref.conformance.suite"]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-        )
+        return forked(IMPORTED, command, tmp_path, environment)
 
     return run
 

@@ -1,8 +1,6 @@
 """`convref sanitize` and `pytest --ptx` on programs that were written for a GPU."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -36,16 +34,13 @@ def test_twice():
 
 
 @pytest.fixture
-def ran(tmp_path):
-    """Return a function that runs a module with the program in a new process."""
+def ran(tmp_path, forked):
+    """Return a function that runs a module with the program in a process of its own."""
 
     def run(past, *words):
         (tmp_path / "test_program.py").write_text(PROGRAM.replace("PAST", past), "utf-8")
-        command = [sys.executable, "-m", *words]
         own = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}  # PTX of a cache names old files
-        return subprocess.run(
-            command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False
-        )
+        return forked(("torch", "triton"), list(words), tmp_path, own, [str(tmp_path)])
 
     return run
 
