@@ -101,12 +101,9 @@ def test_a_small_tensor_is_one_launch():
         assert len(launches(call, layouts(call))) == count
 
 
-@pytest.mark.parametrize(("once", "share"), [(0, 1), (norm.ONCE_STEPS, 4)])
-def test_a_large_mean_does_not_affect_the_variance(once, share, monkeypatch):
-    """Offsets of 2^14 on deviations of 1/8: sums of squares in float32 would lose all of them.
-
-    In one launch a lane has all steps, and its mean is rounded at each.
-    """
+@pytest.mark.parametrize("once", [0, norm.ONCE_STEPS])
+def test_a_large_mean_does_not_affect_the_variance(once, monkeypatch):
+    """Offsets of 2^14 on deviations of 1/8: sums of squares in float32 would lose all of them."""
     monkeypatch.setattr(norm, "ONCE_STEPS", once)
     cached_plan.cache_clear()
     call = parse("batch_norm.fprop:n8c4_i16x32").call
@@ -118,7 +115,7 @@ def test_a_large_mean_does_not_affect_the_variance(once, share, monkeypatch):
     assert judge(call, given, [t.numpy() for t in results], backend.numerics(call))
     exact = x.double().var((0, 2, 3), correction=0).add(1e-5).rsqrt()
     near = (results[2].double() / exact - 1).abs().max().item()
-    assert near < share * 2.0**-24 * call.problem.products("rstd")
+    assert near < 2.0**-24 * call.problem.products("rstd")
     cached_plan.cache_clear()
 
 
@@ -183,9 +180,13 @@ MERGES = (
 
 
 def held(line, arch, every):
-    """Check the compiled code of a line against the rules for every configuration."""
+    """Check the compiled code of a line against the rules for every configuration.
+
+    The one pixel that values are taken relative to is read once.
+    """
     for launch, access, what in compiled(line, arch, every):
-        if len(access.shape) > 1 and launch.kernel not in MERGES:
+        tile = len(access.shape) > 1 and access.shape[0] > 1
+        if tile and launch.kernel not in MERGES:
             assert access.vector >= 16, what
             assert access.coalesced or access.row >= 32
 

@@ -38,17 +38,24 @@ def moments(
     x, i, known, L, per, x_n, x_l, x_c, begin, end,
     VEC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Return (mean, M2, count) of BN channels over some steps."""
+    """Return (mean, M2, count) of BN channels over some steps.
+
+    Values are taken relative to the first one of their channel, so that means of lanes are not
+    rounded to the distance of numbers as large as the channel's mean.
+    """
     known = known[None, :]
     x += tl.program_id(1).to(tl.int64) * BN * x_c
-    tile = (i * x_l)[:, None] + (tl.arange(0, BN) * x_c)[None, :]
+    row = (tl.arange(0, BN) * x_c)[None, :]
+    tile = (i * x_l)[:, None] + row
+    _, far = at_step(begin, per, x_l, x_n, VEC, BM)
+    base = tl.load(x + far + row, known & (begin < end), other=0.0).to(tl.float32)
     mean, m2 = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
     whole = tl.zeros((), tl.int32)  # steps in which every lane had a value
     short = i < (L - (per - 1) * BM)  # lanes that have one in an image's last step too
     for s in range(begin, end):
         first, far = at_step(s, per, x_l, x_n, VEC, BM)
         on = (first + i < L)[:, None] & known
-        value = tl.load(x + far + tile, on, other=0.0).to(tl.float32)
+        value = tl.load(x + far + tile, on, other=0.0).to(tl.float32) - base
         whole += (first + BM <= L).to(tl.int32)
         share = tl.where(short, 1.0 / (s - begin + 1), 1.0 / tl.maximum(whole, 1))
         off = tl.where(on, value - mean, 0.0)
@@ -56,7 +63,8 @@ def moments(
         m2 += tl.where(on, off * (value - mean), 0.0)
     count = tl.where(short, tl.maximum(end - begin, 0), whole).to(tl.float32)
     count = count[:, None] + tl.zeros((BM, BN), tl.float32)
-    return tl.reduce((mean, m2, count), 0, merged)
+    mean, m2, count = tl.reduce((mean, m2, count), 0, merged)
+    return mean + tl.reshape(base, (BN,)), m2, count
 
 
 @triton.jit(do_not_specialize=RUNTIME)
