@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume
 
 from convref.arrays import like, to_torch
+from convref.case import axis_letters
 from convref.conformance.operands import operands
 from convref.judge import judge
 
@@ -96,3 +97,10 @@ def regrouped(case, groups, big, small):
     c, k = (small, big) if problem.transposed else (big, small)
     channels = replace(problem, groups=groups, c=groups * c, k=groups * k)
     return replace(case, call=replace(case.call, problem=channels))
+
+
+def channels_innermost(case):
+    letters = [axis_letters(case.call.problem, role) for role in case.call.roles]
+    orders = [text[0] + text[2:] + text[1] for text in letters]
+    specs = tuple(replace(s, order=order) for s, order in zip(case.call.specs, orders))
+    return replace(case, call=replace(case.call, specs=specs))

@@ -1,13 +1,11 @@
 """Depthwise and other small groups: row loops, direct sums, filter cotangents."""
 
-from dataclasses import replace
-
 import pytest
-from forced import regrouped, verdict, verdict_if_admitted
+from forced import channels_innermost, regrouped, verdict, verdict_if_admitted
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from convref.case import axis_letters, parse
+from convref.case import parse
 from convref.conformance.strategies import cases
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -52,13 +50,6 @@ def test_direct_sums_are_right(case, groups, big, small, pick):
 def test_filter_cotangents_are_right(case, groups, big, small, pick):
     assume(groups > 1 or big == 1)
     assert verdict_if_admitted(regrouped(case, groups, big, small), direct_wgrad, pick)
-
-
-def channels_innermost(case):
-    letters = [axis_letters(case.call.problem, role) for role in case.call.roles]
-    orders = [text[0] + text[2:] + text[1] for text in letters]
-    specs = tuple(replace(s, order=order) for s, order in zip(case.call.specs, orders))
-    return replace(case, call=replace(case.call, specs=specs))
 
 
 @given(cases(passes=["wgrad"], dtypes=("f32", "bf16", "f16"), **SMALL), GROUPS, PICK)
