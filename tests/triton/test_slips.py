@@ -18,7 +18,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_ptx import Fault
 from convref_triton import emulated
 from convref_triton.activation import activation
-from convref_triton.conv import blocks, depthwise_wgrad, integer
+from convref_triton.conv import blocks, blocks_wgrad, depthwise_wgrad, integer
 from convref_triton.interpreter import StrictError
 from convref_triton.norm import norm, rows
 from convref_triton.plan.builder import NEW, Builder
@@ -99,6 +99,15 @@ BLOCKS = (
     ("conv.dgrad:n1c48k96g8_i5_f3:dt=f16:fill=inf", "range(groups)", "range(groups - 1)"),
     ("conv.fprop:n1c96k192g24_i5_f1:dt=f16", "from_w = block * group_w", "from_w = 0 * group_w"),
 )
+BLOCKS_WGRAD = (
+    ("conv.wgrad:n1c48k96g8_i5_f3:dt=bf16", "(group[:, None] == group_c[None, :])", "True"),
+    ("conv.wgrad:n1c27k36g9_i5_f3:dt=bf16", "c % each_c * w_c", "c * w_c"),
+    ("conv.wgrad:n1c70k70g14_i5_f3:dt=bf16", "first_group + together, groups)", "16, 16)"),
+    ("conv.wgrad:n1c70k70g14_i5_f3:dt=bf16", "(k * w_k)", "(k % BM * w_k)"),
+    ("conv.wgrad:n1c27k36g9_i5_f3:dt=bf16", "column % (wide_c * RUN)", "column % (each_c * RUN)"),
+    ("conv.wgrad:n1c104k104g13_i5_f3:dt=bf16", "from_k + wide_k, K) * RUN", "K, wide_k) * RUN"),
+    ("conv.wgrad:n1c104k104g13_i5_f3:dt=bf16", "from_c * RUN + column", "column"),
+)
 DEPTHWISE_WGRAD = (
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "known & (p + i < P)", "known"),
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "x = -1 - m", "x = -m"),
@@ -117,6 +126,7 @@ SLIPS = [
         (rows, ROWS),
         (activation, ACTIVATION),
         (blocks, BLOCKS),
+        (blocks_wgrad, BLOCKS_WGRAD),
         (depthwise_wgrad, DEPTHWISE_WGRAD),
         (powers, forward, backward, pool, POWERS),
         (backward, pool, NORMS),

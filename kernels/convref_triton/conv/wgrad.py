@@ -31,6 +31,63 @@ STEPS = "a_n a_g a_d a_h a_w a_k b_n b_g b_d b_h b_w b_c w_0 w_g w_k w_t w_r w_s
 RUNTIME = f"{SIZES} {MAGIC} {STEPS}".split()  # not specialized: a new shape compiles nothing
 
 
+@triton.jit
+def correlate(
+    sides, to, at, known, span, sizes, pixels, magic, a_steps, b_steps,
+    RANK: tl.constexpr, STRIDE: tl.constexpr, INSIDE: tl.constexpr, LINEAR: tl.constexpr,
+    WHOLE: tl.constexpr, SWAP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return the sums (BM, BN) over the pixels of a span, from the sides (a, b).
+
+    `to` has the offsets of rows and of columns, `known` whether they exist, and `at` the pixel of
+    the big side that a column's tap reads for pixel 0.
+    """
+    from_a, from_b = sides
+    to_a, to_b = to
+    at_d, at_h, at_w = at
+    known_k, known_c = known
+    begin, end = span
+    D, H, W = sizes
+    O, P, Q = pixels
+    o_magic, o_shift, p_magic, p_shift, q_magic, q_shift = magic
+    a_n, a_d, a_h, a_w = a_steps
+    b_n, b_d, b_h, b_w = b_steps
+    acc = tl.zeros((BN, BM) if SWAP else (BM, BN), tl.float32)
+    index = begin + tl.arange(0, BK)  # (BK,)
+    # A loop that might not run at all made ptxas wait for each wgmma (C7515).
+    for _ in range(tl.maximum(tl.cdiv(end - begin, BK), 1)):
+        n, o, p, q = pixel(
+            index, O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK
+        )
+        on_a, on_b = across(index < end, not SWAP), across(index < end, SWAP)
+        if LINEAR:
+            a_tile = across(index * a_w, not SWAP) + to_a
+        else:
+            a_tile = across(n * a_n + o * a_d + p * a_h + q * a_w, not SWAP) + to_a
+        o, p, q = o * STRIDE[0], p * STRIDE[1], q * STRIDE[2]
+        b_tile = across(n * b_n + o * b_d + p * b_h + q * b_w, SWAP) + to_b
+        if not WHOLE[0]:
+            on_a = on_a & along(known_k, not SWAP)
+        if not WHOLE[1]:
+            on_b = on_b & along(known_c, SWAP)
+        if not INSIDE:
+            if RANK == 3:
+                on_b = on_b & below(across(o, SWAP) + at_d, D)
+            if RANK >= 2:
+                on_b = on_b & below(across(p, SWAP) + at_h, H)
+            on_b = on_b & below(across(q, SWAP) + at_w, W)
+        left = tl.load(from_a + a_tile, on_a, other=0.0)  # (BM, BK)
+        right = tl.load(from_b + b_tile, on_b, other=0.0)  # (BK, BN)
+        if SWAP:
+            left, right = right, left
+        acc = tl.dot(left, right, acc, input_precision=PRECISION)
+        index += BK
+    if SWAP:
+        acc = tl.trans(acc)
+    return acc
+
+
 @triton.jit(do_not_specialize=RUNTIME)
 def wgrad(
     a, b, w,
@@ -79,38 +136,12 @@ def wgrad(
     to_b = along(at_d * b_d + at_h * b_h + at_w * b_w + c * b_c, SWAP)
     at_d, at_h, at_w = along(at_d, SWAP), along(at_h, SWAP), along(at_w, SWAP)
 
-    acc = tl.zeros((BN, BM) if SWAP else (BM, BN), tl.float32)
-    index = begin + tl.arange(0, BK)  # (BK,)
-    # A loop that might not run at all made ptxas wait for each wgmma (C7515).
-    for _ in range(tl.maximum(tl.cdiv(end - begin, BK), 1)):
-        n, o, p, q = pixel(
-            index, O, P, Q, o_magic, o_shift, p_magic, p_shift, q_magic, q_shift, RANK
-        )
-        on_a, on_b = across(index < end, not SWAP), across(index < end, SWAP)
-        if LINEAR:
-            a_tile = across(index * a_w, not SWAP) + to_a
-        else:
-            a_tile = across(n * a_n + o * a_d + p * a_h + q * a_w, not SWAP) + to_a
-        o, p, q = o * STRIDE[0], p * STRIDE[1], q * STRIDE[2]
-        b_tile = across(n * b_n + o * b_d + p * b_h + q * b_w, SWAP) + to_b
-        if not WHOLE[0]:
-            on_a = on_a & along(known_k, not SWAP)
-        if not WHOLE[1]:
-            on_b = on_b & along(known, SWAP)
-        if not INSIDE:
-            if RANK == 3:
-                on_b = on_b & below(across(o, SWAP) + at_d, D)
-            if RANK >= 2:
-                on_b = on_b & below(across(p, SWAP) + at_h, H)
-            on_b = on_b & below(across(q, SWAP) + at_w, W)
-        left = tl.load(from_a + a_tile, on_a, other=0.0)  # (BM, BK)
-        right = tl.load(from_b + b_tile, on_b, other=0.0)  # (BK, BN)
-        if SWAP:
-            left, right = right, left
-        acc = tl.dot(left, right, acc, input_precision=PRECISION)
-        index += BK
-    if SWAP:
-        acc = tl.trans(acc)
+    acc = correlate(
+        (from_a, from_b), (to_a, to_b), (at_d, at_h, at_w), (known_k, known), (begin, end),
+        (D, H, W), (O, P, Q), (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift),
+        (a_n, a_d, a_h, a_w), (b_n, b_d, b_h, b_w),
+        RANK, STRIDE, INSIDE, LINEAR, WHOLE, SWAP, BM, BN, BK, PRECISION,
+    )  # fmt: skip
 
     to_w = w + (split.to(tl.int64) * w_z + group * w_g + w_0)
     w_tile = (k * w_k)[:, None] + (t * w_t + r * w_r + s * w_s + c * w_c)[None, :]
@@ -167,7 +198,7 @@ def wgrad_parts(task: Task, tile: Tile) -> tuple[int, Work]:
 
 
 def add_wgrad(task: Task, tile: Tile) -> None:
-    pair = tuple(_laid(task, tensor, channels, tile) for tensor, channels in sides(task))
+    pair = tuple(laid(task, tensor, channels, tile) for tensor, channels in sides(task))
     w, (splits, _) = task.result(), wgrad_parts(task, tile)
     stored = task.stored(w)
 
@@ -186,17 +217,17 @@ def sides(task: Task) -> tuple[tuple[Tensor, int], ...]:
     return tuple(zip(pair, (task.geometry.small_channels, task.geometry.big_channels)))
 
 
-def _fits(tensor: Tensor, channels: int, tile: Tile) -> bool:
+def fits(tensor: Tensor, channels: int, tile: Tile) -> bool:
     return tile.run == 1 or (
         channels % tile.run == 0 and tensor.aligned and in_runs(tensor, 1, tile.run)
     )
 
 
-def _laid(task: Task, tensor: Tensor, channels: int, tile: Tile) -> Tensor:
+def laid(task: Task, tensor: Tensor, channels: int, tile: Tile) -> Tensor:
     """Return a side with channels in vectors, a copy with zeros added if need be."""
     if tile.run == 1:
         return task.one_order([tensor])[0]
-    if _fits(tensor, channels, tile):
+    if fits(tensor, channels, tile):
         return tensor
     size = task.geometry.groups * rounded(channels, tile)
     return task.builder.copied(tensor, channels_last(len(tensor.shape) - 2), {1: size})
@@ -218,7 +249,7 @@ def wgrad_launch(
     a, b = pair or (w, w)
     kept = geometry.small_channels, geometry.big_channels
     k, c = (rounded(channels, tile) for channels in kept)
-    images, rank, pixels, linear, a_steps, b_steps = _views(geometry, a, b)
+    images, rank, pixels, linear, a_steps, b_steps = views(geometry, a, b)
     rows = images * prod(pixels) if pair else 0
     steps = -(-rows // (tile.bk * splits))
     w_0, w_g, *w_taps, w_c, w_k = filter_steps(geometry, w, False)
@@ -266,7 +297,7 @@ def wgrad_launch(
 Steps = tuple[int, ...]
 
 
-def _views(geometry: Geometry, a: Tensor, b: Tensor) -> tuple[int, int, Three, bool, Steps, Steps]:
+def views(geometry: Geometry, a: Tensor, b: Tensor) -> tuple[int, int, Three, bool, Steps, Steps]:
     """Return images, rank, pixels, whether a's pixels have one stride, and the steps of a and b.
 
     The rank is the least that both allow; pixels of one stride have a's last stride.

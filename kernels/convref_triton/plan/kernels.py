@@ -4,6 +4,7 @@ from ..activation import activation
 from ..conv import (
     bgrad,
     blocks,
+    blocks_wgrad,
     depthwise,
     depthwise_wgrad,
     direct,
@@ -38,6 +39,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     tma.SPEC,
     gather.SPEC,
     depthwise_wgrad.SPEC,
+    blocks_wgrad.SPEC,
     direct_wgrad.SPEC,
     wgrad.SPEC,
     bgrad.SPEC,
