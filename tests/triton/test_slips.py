@@ -18,7 +18,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_ptx import Fault
 from convref_triton import emulated
 from convref_triton.activation import activation
-from convref_triton.conv import blocks, blocks_wgrad, depthwise_wgrad, integer
+from convref_triton.conv import blocks, blocks_wgrad, classes, depthwise_wgrad, integer
 from convref_triton.interpreter import StrictError
 from convref_triton.norm import norm, rows
 from convref_triton.plan.builder import NEW, Builder
@@ -108,6 +108,16 @@ BLOCKS_WGRAD = (
     ("conv.wgrad:n1c104k104g13_i5_f3:dt=bf16", "from_k + wide_k, K) * RUN", "K, wide_k) * RUN"),
     ("conv.wgrad:n1c104k104g13_i5_f3:dt=bf16", "from_c * RUN + column", "column"),
 )
+CLASSES = (
+    ("conv.dgrad:n1c3k16_i9_f3_s2_p1:dt=bf16:fill=inf", ">= 0x7F800000", "< 0"),
+    ("conv.dgrad:n1c3k16_i9_f3_s2_p1:dt=bf16", "- before[1]", ""),
+    ("conv.dgrad:n1c3k16_i9_f3_s2_p1:dt=bf16", ", s + column[1], FILTER", ", 0, FILTER"),
+    ("conv.dgrad:n1c3k16_i9_f3_s2_p1:dt=bf16", "below(at[1] - u_w, sizes[1])", "real"),
+    ("conv.dgrad:n1c3k16_i9_f3_s2_p1:dt=bf16:fill=inf", ", s + e[1], FILTER", ", 0, FILTER"),
+    ("conv.dgrad:n1c3k16_i9_f3_s2_p1:dt=bf16:fill=inf", "(outs // C == e)", "(outs // C == 0)"),
+    ("conv.dgrad:n1c3k16_i9_f3_s2_p1:dt=bf16", "& (v < W)", ""),
+    ("conv.dgrad:n1c3k24_i9x6_f3x3_s2_p1:dt=bf16", "turn = first >= K", "turn = first >= 0"),
+)
 DEPTHWISE_WGRAD = (
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "known & (p + i < P)", "known"),
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "x = -1 - m", "x = -m"),
@@ -127,6 +137,7 @@ SLIPS = [
         (activation, ACTIVATION),
         (blocks, BLOCKS),
         (blocks_wgrad, BLOCKS_WGRAD),
+        (classes, CLASSES),
         (depthwise_wgrad, DEPTHWISE_WGRAD),
         (powers, forward, backward, pool, POWERS),
         (backward, pool, NORMS),
