@@ -1,5 +1,7 @@
 """Gradients of stems with classes of pixels as columns: tiles, non-finite values, what is read."""
 
+from dataclasses import replace
+
 import pytest
 from forced import regrouped, verdict, verdict_if_admitted
 from hypothesis import given, settings
@@ -27,10 +29,18 @@ LINES = (
 )
 
 
+def strided(case):
+    """Return the case with adjacent taps and several classes of pixels."""
+    problem = case.call.problem
+    stride = tuple(max(step, 2) for step in problem.stride)
+    changed = replace(problem, stride=stride, dilation=(1,) * problem.rank)
+    return replace(case, call=replace(case.call, problem=changed))
+
+
 @settings(max_examples=settings().max_examples // 4)
 @given(CASES, st.integers(1, 5), st.integers(1, 9), st.integers(0, 2**16))
 def test_every_tile_is_right(case, big, eights, pick):
-    assert verdict_if_admitted(regrouped(case, 1, big, 8 * eights), classes, pick)
+    assert verdict_if_admitted(strided(regrouped(case, 1, big, 8 * eights)), classes, pick)
 
 
 @pytest.mark.parametrize("line", LINES)
