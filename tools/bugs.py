@@ -84,7 +84,12 @@ def outcome(bug: Bug) -> str:
 def root_causes(bugs: list[Bug]) -> dict[str, Bug]:
     """Return one bug for each root cause: libraries that share one name the same report first."""
     real = [bug for bug in bugs if bug["severity"] != "convention"]
-    return {bug["link"].partition(" ")[0] or bug["id"]: bug for bug in reversed(real)}
+    return {cause(bug): bug for bug in reversed(real)}
+
+
+def cause(bug: Bug) -> str:
+    """Return what stands for the root cause of a bug: its first report, or itself."""
+    return bug["link"].partition(" ")[0] or str(bug["id"])
 
 
 def tally(bugs: list[Bug]) -> str:

@@ -315,6 +315,23 @@ def program_bounds() -> Any:
     return fig
 
 
+def root_causes_found() -> Any:
+    """Show how many root causes `convref check` has met, by minutes of a processor."""
+    fig, ax = plt.subplots(figsize=(5.6, 3.4))
+    for path in sorted(Path(__file__).with_name("found").glob("*.json")):
+        found = json.loads(path.read_text("utf-8"))
+        times = [seconds / 60 for seconds in found["causes"].values()]
+        ends = [*times, found["seconds"] / 60]
+        ax.step(ends, [*range(1, len(ends)), len(times)], where="post", label=path.stem)
+    ax.set_xscale("log")
+    ax.set_xlabel("minutes of one processor")
+    ax.set_ylabel("root causes found")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=8, frameon=False)
+    fig.tight_layout()
+    return fig
+
+
 FIGURES = {
     "conv_windows": windows,
     "conv_gather_scatter": gather_and_scatter,
@@ -327,6 +344,7 @@ FIGURES = {
     "activation_curves": activation_curves,
     "grading_mutations": accepted_mutations,
     "program_bounds": program_bounds,
+    "found": root_causes_found,
 }
 
 
