@@ -27,7 +27,7 @@ from typing import Any
 
 from .asynchronous.maps import Im2colMap, TensorMap
 from .decode.program import Fault, Program, parse
-from .memory.spaces import Allocation
+from .memory.allocations import Allocation
 from .state.launch import launch
 
 __all__ = ["Allocation", "Fault", "Im2colMap", "Program", "TensorMap", "device", "launch", "parse"]

@@ -16,7 +16,7 @@ from convref_driver.manifest import Manifest, pack
 from .asynchronous.maps import Im2colMap, TensorMap
 from .cuda import compile_cuda
 from .decode.program import Fault, parse
-from .memory.spaces import Allocation
+from .memory.allocations import Allocation
 from .state.launch import launch
 
 FILLS = ("normal", "zeros", "ones", "arange")

@@ -16,7 +16,8 @@ from ..arithmetic.numbers import Array
 from ..decode.opcodes import operation
 from ..decode.program import CHUNK, WARP, Fault, Instruction, refuse
 from ..memory.accesses import addresses
-from ..memory.spaces import BASE, IN_FLIGHT
+from ..memory.allocations import BASE
+from ..memory.shared_memory import IN_FLIGHT
 from .maps import Im2colMap, TensorMap, swizzled
 from .mbarriers import Barrier, barriers
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arithmetic.numbers import Array
 from ..decode.program import CHUNK, refuse
-from ..memory.spaces import Allocation
+from ..memory.allocations import Allocation
 
 BITS = {3: 16, 4: 8, 5: 5}  # of an offset, and of a corner with its sign, by the tensor's axes
 

@@ -10,7 +10,7 @@ from ..arithmetic import numbers
 from ..arithmetic.numbers import Array
 from ..decode.opcodes import operation
 from ..decode.program import CONSTANT, LOCAL, PARAMETERS, SHARED, Instruction, refuse
-from .spaces import BASE
+from .allocations import BASE
 
 if TYPE_CHECKING:
     from ..state.machine import Machine

@@ -11,7 +11,7 @@ import numpy as np
 from ..arithmetic.numbers import Array
 from ..decode.opcodes import operation
 from ..decode.program import LOCAL, Instruction, refuse
-from ..memory.spaces import BASE
+from ..memory.allocations import BASE
 
 if TYPE_CHECKING:
     from .machine import Machine

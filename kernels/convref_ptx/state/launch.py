@@ -14,7 +14,8 @@ import numpy as np
 from ..arithmetic.numbers import Array
 from ..asynchronous.maps import TensorMap
 from ..decode.program import Fault, Program, refuse
-from ..memory.spaces import BASE, Allocation, GlobalMemory, Raced, Unrecorded
+from ..memory.allocations import BASE, Allocation
+from ..memory.global_memory import GlobalMemory, Raced, Unrecorded
 from ..tensor_cores import sums
 from ..watch.races import Watch
 from ..watch.undefined import PartlyDefined

@@ -13,7 +13,9 @@ from ..asynchronous.maps import TensorMap
 from ..asynchronous.mbarriers import Barrier
 from ..decode import opcodes
 from ..decode.program import WARP, Fault, Instruction, Program, refuse
-from ..memory.spaces import ConstantMemory, GlobalMemory, LocalMemory, SharedMemory
+from ..memory.global_memory import GlobalMemory
+from ..memory.shared_memory import SharedMemory
+from ..memory.thread_memory import ConstantMemory, LocalMemory
 from ..tensor_cores import matrices, wmma  # noqa: F401
 from ..watch import deadlocks
 from ..watch.races import Access, Watch

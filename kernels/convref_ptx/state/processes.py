@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arithmetic.numbers import Array
 from ..decode.program import Program
-from ..memory.spaces import GlobalMemory
+from ..memory.global_memory import GlobalMemory
 
 _EXCHANGES = re.compile(r"(?:atom|red|cp\.reduce|[ls][dt]\.(?:volatile|relaxed|acquire|release))\b")
 

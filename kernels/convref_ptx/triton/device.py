@@ -26,7 +26,7 @@ from convref.errors import invalid
 from convref_driver.manifest import pack
 
 from ..decode.program import Fault, parse
-from ..memory.spaces import Allocation
+from ..memory.allocations import Allocation
 from ..state.launch import launch
 from ..tensor_cores import sums
 from .cuda import SMS, on_cpu

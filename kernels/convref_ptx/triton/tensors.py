@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..arithmetic.numbers import Array
 from ..asynchronous.maps import TensorMap
 from ..decode.program import Fault
-from ..memory.spaces import Allocation, Pointer
+from ..memory.allocations import Allocation, Pointer
 from .cuda import on_host
 
 PAGE = 4096

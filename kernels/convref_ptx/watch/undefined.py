@@ -8,7 +8,8 @@ import numpy as np
 
 from ..arithmetic.numbers import Array, Undefined
 from ..decode.program import refuse
-from ..memory.spaces import BASE, GlobalMemory
+from ..memory.allocations import BASE
+from ..memory.global_memory import GlobalMemory
 
 
 class PartlyDefined(GlobalMemory):

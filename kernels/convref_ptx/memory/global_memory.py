@@ -1,96 +1,19 @@
-"""Global and shared memory of a run; every access is checked."""
+"""Global memory of a launch: bounds of its allocations, and races between blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from math import prod
-from typing import Any
 
 import numpy as np
 
 from ..arithmetic.numbers import Array, Undefined, distinct
-from ..decode.program import CHUNK, CONSTANT, LOCAL, Fault, refuse
-from ..watch.races import ANOTHER, ANY, Conflict
+from ..decode.program import Fault, refuse
+from ..watch.races import ANOTHER
+from .allocations import BASE, GAP, Allocation, Pointer
+from .cells import CheckedMemory, bytes_of, differing, element_of
+from .shared_memory import SharedMemory
 
-BASE = 1 << 32  # address of the first allocation
-GAP = 4096  # unmapped bytes between two allocations
 NONE, SEVERAL = -1, -2  # blocks
-IN_FLIGHT, UNWRITTEN = 1 << 30, 1 << 30 | 1  # times later than any clock
-
-
-@dataclass(frozen=True, eq=False)
-class Allocation:
-    """An array in global memory; a writable one receives the results after a run."""
-
-    array: Array  # contiguous
-    writable: bool = False
-    offset: int = 0  # bytes from its first element to the pointer
-    skew: int = 0  # bytes by which the address of its first element misses a multiple of 4096
-    name: str = ""  # for messages
-    undefined: Array | None = None  # of each byte 0xFF if it is, changed by a launch; None for none
-    gaps: Array | None = None  # of each byte whether it is of no element; None for none
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """An address in an allocation that several arguments share."""
-
-    allocation: Allocation
-    offset: int  # bytes from its first element
-
-
-class CheckedMemory:
-    """Bytes in cells of `grain` bytes; subclasses record the accesses to each cell."""
-
-    # Notes accesses (text, cells, lanes, whether they write) in a run that looks for a race.
-    note: Callable[[str, Array, Array, bool], None] | None = None
-    batch = 0  # of the blocks that run together
-
-    def __init__(self, size: int, grain: int, fill: int = 0xFF) -> None:
-        self.bytes = np.full(size, fill, np.uint8) if fill else np.zeros(size, np.uint8)
-        self.grain = grain
-
-    def race(
-        self, wrong: Array, text: str, cells: Array, lanes: Array, writes: bool,
-        block: Any = ANY, warp: Any = ANY,
-    ) -> Fault:  # fmt: skip
-        """Return the Fault of the first wrong access (lane, cell), or (lane,).
-
-        `writes` says whether the other access of the race does; `block` and `warp` are its, for
-        each access.
-        """
-        at = tuple(np.argwhere(wrong)[0].tolist())
-        cell, *by = (int(np.broadcast_to(a, wrong.shape)[at]) for a in (cells, block, warp))
-        thread = self.batch, int(lanes[at[0]])
-        fault = Fault(text)
-        fault.row = at[0], len(wrong)
-        fault.conflict = Conflict(isinstance(self, SharedMemory), cell, thread, writes, *by)
-        return fault
-
-    def refuse_race(self, wrong: Array, *more: Any) -> None:
-        """Raise the Fault of the first wrong access, if there is one."""
-        if wrong.any():
-            raise self.race(wrong, *more)
-
-    def refuse_misaligned(self, rest: Array, text: str, place: Array, size: int) -> None:
-        """Raise a Fault that names the first place whose rest is not 0."""
-        if rest.any():
-            where = self.described(int(place[rest != 0][0]))
-            refuse(rest, text, f"an address is not a multiple of {size}: {where}")
-
-    def described(self, place: int) -> str:
-        """Return where an offset in `bytes` is, for a message."""
-        raise NotImplementedError
-
-    def lines(self, size: int) -> Array:
-        """Return memory in elements of `size` bytes; NumPy moves them faster than rows."""
-        return self.bytes.view(f"V{size}")
-
-    def cells(self, place: Array, size: int) -> Array:
-        """Return the cells (access, cell) that accesses of `size` bytes touch."""
-        first = place[:, None] // self.grain
-        return first if size <= self.grain else first + np.arange(size // self.grain)
 
 
 class Raced:
@@ -268,20 +191,20 @@ class GlobalMemory(CheckedMemory):
                 undefined = np.repeat(undefined, size // undefined.shape[1], 1) * np.uint8(0xFF)
         else:
             self.was_read[allocation] = True
-        return _bytes(self.lines(size)[place // size]), undefined
+        return bytes_of(self.lines(size)[place // size]), undefined
 
     def store(
         self, text: str, address: Array, value: Array, lanes: Array, strong: bool = False
     ) -> None:
-        value = _element(value)
+        value = element_of(value)
         place, allocation = self.places(text, address, size := value.itemsize)
         self._change(text, place, allocation)
         cells, lines, line = self.cells(place, size), self.lines(size), place // size
         before = lines[line]
-        self._write(text, cells, lanes, strong, lambda: _differ(before, value, cells.shape))
+        self._write(text, cells, lanes, strong, lambda: differing(before, value, cells.shape))
         lines[line] = value
-        if not np.array_equal(_bytes(after := lines[line]), _bytes(value)):
-            wrong, why = _differ(after, value, place.shape), "two threads write to one address"
+        if not np.array_equal(bytes_of(after := lines[line]), bytes_of(value)):
+            wrong, why = differing(after, value, place.shape), "two threads write to one address"
             self.refuse_race(wrong, f"{text}: race, {why}", cells[:, 0], lanes, True)
 
     def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
@@ -414,210 +337,3 @@ _Clocks = dict[int, Array]  # of blocks, the clocks of their warps
 def _merge(into: _Clocks, clocks: _Clocks) -> None:
     for block, row in clocks.items():
         into[block] = np.maximum(into[block], row) if block in into else row
-
-
-class SharedMemory(CheckedMemory):
-    """The shared memory of some blocks, and a vector clock per warp that detects races.
-
-    A warp increments its own entry when it releases its accesses to others (barriers, arrivals). A
-    row of `clock` has an entry for each warp of the block, and a last one for the copy engine. An
-    access races with an earlier one that is later than the clock of its warp. Threads of a warp are
-    assumed to run together.
-    """
-
-    def __init__(self, size: int, block: Array, warp: Array, grain: int) -> None:
-        self.size = -(-max(size, CHUNK) // CHUNK) * CHUNK
-        self.block, self.warp = block, warp  # of each lane
-        blocks, warps = int(block[-1]) + 1, int(warp[-1]) + 1
-        super().__init__(blocks * self.size, grain)
-        self.width = warps // blocks
-        self.every, self.columns = np.arange(warps), warp % self.width  # of each lane in its block
-        self.clock = np.zeros((warps, self.width + 1), np.int32)
-        self.tick(self.every)
-        cells = blocks * self.size // grain
-        self.written, self.writer = np.full(cells, UNWRITTEN, np.int32), np.zeros(cells, np.int16)
-        self.read = np.zeros((self.width, cells), np.int32)
-        self.copies = 0  # of the copy engine, completed
-        self.unfenced = np.zeros(cells, bool)  # written by threads without a proxy fence since
-        self.strong = np.zeros(cells, bool)  # whether the last write was atomic
-
-    def described(self, place: int) -> str:
-        """Return where in the memory of its block an offset in `bytes` is."""
-        return f"byte {place % self.size} of shared memory"
-
-    def tick(self, warps: Array) -> None:
-        """Make the next accesses of these warps later than those that they have released."""
-        self.clock[warps, warps % self.width] += 1
-
-    def column(self, lanes: Array) -> Array:
-        """Return the warps (lane, 1) of lanes within their blocks."""
-        return self.columns[lanes, None]
-
-    def now(self, lanes: Array) -> Array:
-        """Return the own clock entries (lane, 1) of the warps of some lanes."""
-        return self.clock[self.every, self.every % self.width][self.warp[lanes, None]]
-
-    def synchronize(self, warps: Array, starts: Array) -> None:
-        """Synchronize the warps of each group; groups begin at `starts`."""
-        all_seen = np.maximum.reduceat(self.clock[warps], starts, axis=0)
-        self.clock[warps] = np.repeat(all_seen, np.diff(starts, append=len(warps)), axis=0)
-        self.tick(warps)
-
-    def fence(self, lanes: Array) -> None:
-        """Order the writes that these warps have seen before later asynchronous accesses."""
-        cells, fencing = np.flatnonzero(self.unfenced), np.zeros(len(self.clock), bool)
-        fencing[self.warp[lanes]] = True
-        warp = cells * self.grain // self.size * self.width + np.arange(self.width)[:, None]
-        seen = fencing[warp] & (self.clock[warp, self.writer[cells]] >= self.written[cells])
-        self.unfenced[cells[seen.any(0)]] = False
-
-    def places(self, text: str, address: Array, size: int, lanes: Array) -> Array:
-        """Return the offsets in `bytes` of accesses by lanes."""
-        outside = (address < 0) | (address.astype(np.int64) > self.size - size)
-        refuse(outside, text, "outside of shared memory")
-        self.refuse_misaligned(address & size - 1, text, address, size)
-        return address.astype(np.int64) + self.block[lanes] * self.size
-
-    def look(
-        self, text: str, cells: Array, lanes: Array, write: bool,
-        differs: Callable[[], Array] | None = None,
-    ) -> Undefined:  # fmt: skip
-        """Raise a Fault if an access to cells (lane, cell) races with an earlier one.
-
-        Two warps may write the same value: `differs` returns in which cells a write stores another
-        one. Return a mask of unwritten cells, None for none.
-        """
-        if self.note is not None:
-            self.note(text, cells, lanes, write)
-        warp, written, fresh = self.warp[lanes], self.written[cells], None
-        latest = self.clock.take(self.writer[cells] + warp[:, None] * self.clock.shape[1])
-        unseen = latest < written
-        if unseen.any():
-            flying, why = written == IN_FLIGHT, "an asynchronous copy has not been waited for"
-            self.refuse_write(flying, text, why, cells, lanes)
-            fresh = written == UNWRITTEN
-            unseen &= ~fresh & (differs() if differs else True)
-            why = "race, another warp wrote there since the last barrier"
-            self.refuse_write(unseen, text, why, cells, lanes)
-        if write:
-            read = self.read[:, cells]
-            unseen = read > self.clock.T[: self.width, warp, None]
-            if unseen.any():
-                flying = unseen & (read == IN_FLIGHT)
-                for found, why in (
-                    (flying, "asynchronous work still reads there"),
-                    (unseen, "another warp read there since the last barrier"),
-                ):
-                    self.refuse_race(
-                        found.any(0), f"{text}: race, {why}", cells, lanes, False, ANY,
-                        found.argmax(0),
-                    )  # fmt: skip
-        return fresh
-
-    def refuse_write(self, wrong: Array, text: str, why: str, cells: Array, lanes: Array) -> None:
-        """Raise a Fault that names the last write, if any access (lane, cell) is wrong."""
-        warp = self.writer[cells]
-        by = np.where(warp == self.width, ANY, warp)  # of a copy, any warp that issues it
-        self.refuse_race(wrong, f"{text}: {why}", cells, lanes, True, ANY, by)
-
-    def set_read(self, cells: Array, lanes: Array, when: Any) -> None:
-        """Set the time of the last read of cells (lane, cell) by the warps of some lanes."""
-        self.read.reshape(-1)[self.column(lanes) * self.read.shape[1] + cells] = when
-
-    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
-        """Return the bytes (access, size) at addresses, and a mask of undefined ones."""
-        place = self.places(text, address, size, lanes)
-        cells = self.cells(place, size)
-        undefined = self.look(text, cells, lanes, False)
-        self.set_read(cells, lanes, self.now(lanes))
-        if undefined is not None:
-            undefined = np.repeat(undefined, size // cells.shape[1], 1) * np.uint8(0xFF)
-        return _bytes(self.lines(size)[place // size]), undefined
-
-    def store(self, text: str, address: Array, value: Array, lanes: Array) -> None:
-        value = _element(value)
-        place = self.places(text, address, size := value.itemsize, lanes)
-        lines, line, cells = self.lines(size), place // size, self.cells(place, size)
-        before = lines[line]
-        self.look(text, cells, lanes, True, lambda: _differ(before, value, cells.shape))
-        self._write(cells, lanes, False)
-        lines[line] = value
-        if not np.array_equal(_bytes(after := lines[line]), _bytes(value)):
-            differ = _differ(after, value, place.shape)
-            # Of the lanes of one warp, any one is stored: replicas of a sum may be rounded apart.
-            places, inverse = np.unique(line, return_inverse=True)
-            warp, last = self.warp[lanes], np.zeros(len(places), np.int64)
-            last[inverse] = warp
-            why, by = f"{text}: race, two warps write to one address", last[inverse]
-            self.refuse_race(
-                differ & (by != warp), why, cells[:, 0], lanes, True, ANY, by % self.width
-            )
-
-    def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
-        """Record atomic updates; return the offsets in `bytes`."""
-        place = self.places(text, address, size, lanes)
-        cells = self.cells(place, size)
-        unwritten = self.look(text, cells, lanes, True, lambda: ~self.strong[cells])
-        refuse(unwritten, text, "updates unwritten memory")
-        self._write(cells, lanes, True)
-        return place
-
-    def _write(self, cells: Array, lanes: Array, strong: bool) -> None:
-        self.written[cells], self.writer[cells] = self.now(lanes), self.column(lanes)
-        self.unfenced[cells], self.strong[cells] = True, strong
-
-
-def _bytes(value: Array) -> Array:
-    size = value.itemsize * prod(value.shape[1:])
-    return np.ascontiguousarray(value).view(np.uint8).reshape(len(value), size)
-
-
-def _element(value: Array) -> Array:
-    """Return rows as one element each."""
-    rows = _bytes(value)
-    return rows.view(f"V{rows.shape[1]}")[:, 0]
-
-
-def _differ(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
-    """Return which parts of elements differ, as (element,) or (element, part)."""
-    return (_bytes(a) != _bytes(b)).reshape(*shape, -1).any(-1)
-
-
-class ConstantMemory:
-    """The constants of a program."""
-
-    def __init__(self, content: bytes) -> None:
-        self.bytes = np.frombuffer(content, np.uint8)
-
-    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
-        offset = address - CONSTANT
-        outside = (offset < 0) | (offset > len(self.bytes) - size)
-        refuse(outside, text, "outside of constant memory")
-        refuse(offset % size, text, f"an address is not a multiple of {size}")
-        return self.bytes[offset[:, None] + np.arange(size)], None
-
-
-class LocalMemory:
-    """The memory of each thread alone: bytes (thread, byte) and which of them are undefined."""
-
-    def __init__(self, count: int, size: int) -> None:
-        self.bytes = np.full((count, size), 0xFF, np.uint8)
-        self.undefined = self.bytes.copy()
-
-    def _places(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Array]:
-        offset = address - LOCAL
-        outside = (offset < 0) | (offset > self.bytes.shape[1] - size)
-        refuse(outside, text, "outside of local memory")
-        refuse(offset % size, text, f"an address is not a multiple of {size}")
-        return lanes[:, None], offset[:, None] + np.arange(size)
-
-    def load(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Undefined]:
-        at = self._places(text, address, size, lanes)
-        undefined = self.undefined[at]
-        return self.bytes[at], undefined if undefined.any() else None
-
-    def store(
-        self, text: str, address: Array, value: Array, undefined: Array, lanes: Array
-    ) -> None:
-        at = self._places(text, address, _bytes(value).shape[1], lanes)
-        self.bytes[at], self.undefined[at] = _bytes(value), _bytes(undefined)
