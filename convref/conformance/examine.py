@@ -96,7 +96,7 @@ def examine(
     except ConvrefError as error:  # a shrunk size may leave no operands to draw
         return Finding(line, "unsupported", reason=shorten(str(error)))
     before = _contents(given)
-    guards = Guards(call) if hasattr(backend, "run_into") and call.dtype != "obj" else None
+    guards = Guards() if hasattr(backend, "run_into") and call.dtype != "obj" else None
     compute = backend.run if guards is None else partial(guards.run, backend)
     earlier = list(make_earlier_calls(case, given, backend, compute, excluded))
     if "pages" in case.around and not _changed(call, given, before):

@@ -51,35 +51,33 @@ class Guards:
     bands included, so that an adapter for another device can copy all of it there and back.
     """
 
-    def __init__(self, call: Call) -> None:
-        self.call = call
+    def __init__(self) -> None:
         self.buffers: list[tuple[str, int, Array]] = []  # role, bytes of a band, all bytes
 
-    def outputs(self) -> tuple[Array | None, ...]:
+    def outputs(self, call: Call) -> tuple[Array | None, ...]:
         """Return one new output for each result role, None where it is masked off."""
-        results = self.call.signature.results
-        return tuple(self._output(r) if r in self.call.wanted else None for r in results)
+        return call.results(lambda role: self._output(call, role))
 
-    def _output(self, role: str) -> Array:
-        shape = self.call.problem.shape(role)
-        dtype = dtypes.numpy_dtype(self.call.dtype_of(role))
+    def _output(self, call: Call, role: str) -> Array:
+        shape = call.problem.shape(role)
+        dtype = dtypes.numpy_dtype(call.dtype_of(role))
         band, size = BAND * dtype.itemsize, prod(shape) * dtype.itemsize
         whole = np.full(size + 2 * band, PATTERN, np.uint8)
         output = np.ndarray(shape, dtype, whole, band)
-        output[...] = poison(self.call.dtype_of(role))
+        output[...] = poison(call.dtype_of(role))
         self.buffers.append((role, band, whole))
         return output
 
     def run(self, backend: Any, call: Call, *operands: Any) -> tuple[Array | None, ...]:
-        """Return the results that `backend` writes into new outputs."""
-        outputs = self.outputs()
+        """Return the results that `backend` writes into new outputs; each call may be another."""
+        outputs = self.outputs(call)
         backend.run_into(call, outputs, *operands)
         return outputs
 
     def broken(self) -> str:
         """Return which band was written to, and where; empty if none was."""
         for role, band, whole in self.buffers:
-            size = dtypes.numpy_dtype(self.call.dtype_of(role)).itemsize
+            size = band // BAND
             low = np.flatnonzero(whole[:band] != PATTERN)
             high = np.flatnonzero(whole[-band:] != PATTERN)
             if len(low):
