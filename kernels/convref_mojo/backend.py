@@ -6,21 +6,22 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from convref import dtypes
 from convref.arrays import facts, like, to_numpy
 from convref.backends import PLAIN, Arm
-from convref.case import Call, argument, check_operand
+from convref.case import Call, argument, check_operand, check_positions
 from convref.errors import UnsupportedError, message
 from convref.judge import Numerics
 from convref.ops import BASE_ROLE
 
 from . import build, library, passes
-from .cpu import conv, norm, pool
+from .strides import Array, Strides
 
-Array = np.ndarray[Any, Any]
-ONE_THREAD = 10**7  # products of a call that one thread computes before a second has started
 CALLS = 1024  # in the cache
+LAYOUTS = 64  # of the operands of a call in the cache
+Facts = tuple[tuple[int, ...], Strides, np.dtype[Any]]  # of an array: shape, strides, type
 
 
 class ArraySpec(NamedTuple):
@@ -36,7 +37,18 @@ class CallSpec(NamedTuple):
 
     operands: dict[str, ArraySpec | None]
     results: dict[str, ArraySpec | None]
-    small: bool  # too small for threads
+
+
+class Plan(NamedTuple):
+    """How a call is computed on arrays of some shapes, strides and types.
+
+    `makers` has for each result the function and the arguments that make its array, None for none.
+    Results after the first `asked` are not those of the call, but a later pass of it reads them.
+    """
+
+    makers: tuple[tuple[Callable[..., Array] | None, tuple[Any, ...]], ...]
+    asked: int
+    natives: tuple[passes.NumpyCall, ...]
 
 
 class MojoBackend:
@@ -53,11 +65,13 @@ class MojoBackend:
         self.arms = arms or (PLAIN,)
         self.count = count
         self.always = False  # all threads, for small calls too
+        # By identity, as hashing a call takes as long as a small one; kept, so it stays its own.
+        self._plans: dict[int, tuple[Call, dict[Any, Plan | None]]] = {}
 
     def supports(self, call: Call) -> str | None:
-        if call.op not in FAMILIES:
+        if (native := passes.NATIVE.get(call.op)) is None:
             return f"no {call.op} kernel"
-        if call.op in norm.OPS and call.pass_ not in norm.PASSES:
+        if call.pass_ not in native:
             return f"no {call.where} kernel"
         return unsupported(call, "cpu") or build.missing()
 
@@ -67,12 +81,49 @@ class MojoBackend:
         Raise ConvrefError if an operand disagrees with the call, UnsupportedError if `supports`
         gives a reason.
         """
-        spec = spec_of(call)
-        given = self._given(call, spec, operands)
-        outputs = {role: need and empty(need, given) for role, need in spec.results.items()}
-        self._compute(call, spec, given, outputs)
-        template = next(a for a in operands if a is not None)
-        return tuple(None if r is None else like(r, template) for r in outputs.values())
+        for operand in operands:
+            if type(operand) is not np.ndarray and operand is not None:
+                results = self._run(call, self._converted(call, operands))
+                template = next(a for a in operands if a is not None)
+                return tuple(None if r is None else like(r, template) for r in results)
+        return self._run(call, operands)
+
+    def _run(self, call: Call, operands: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
+        """Return the results on NumPy arrays; a small call takes as long as these lines."""
+        known = tuple([None if a is None else (a.shape, a.strides, a.dtype) for a in operands])
+        plan = self._plan(call, known)
+        if plan is None:  # an operand has another shape or type
+            operands = self._converted(call, operands)
+            plan = self._plan(call, tuple(None if a is None else _facts(a) for a in operands))
+            assert plan is not None
+        made = tuple([make and make(*words) for make, words in plan.makers])
+        _compute(call, plan, operands, made)
+        return made[: plan.asked]
+
+    def _plan(
+        self,
+        call: Call,
+        known: tuple[Facts | None, ...],
+        outputs: tuple[Facts | None, ...] | None = None,
+    ) -> Plan | None:
+        """Return the plan for operands of these facts, None if they do not fit.
+
+        Without the facts of `outputs`, results have the memory layout of the operands.
+        """
+        try:
+            return self._plans[id(call)][1][known, outputs]
+        except KeyError:
+            pass
+        if (reason := self.supports(call)) is not None:
+            raise UnsupportedError(message(self.name, reason, call))
+        if len(self._plans) >= CALLS:
+            self._plans.clear()
+        made = _plan(call, known, outputs, self.count or library.cores(), self.always)
+        plans = self._plans.setdefault(id(call), (call, {}))[1]
+        if len(plans) >= LAYOUTS:
+            plans.clear()
+        plans[known, outputs] = made
+        return made
 
     def native(self, call: Call) -> tuple[passes.NativePass, ...]:
         """Return the words of the calls of `entry` that compute a call on C-contiguous arrays."""
@@ -85,26 +136,12 @@ class MojoBackend:
         """The C function that `convref_mojo.passes` describes."""
         return library.loaded().convref_pass
 
-    def _given(
-        self, call: Call, spec: CallSpec, operands: tuple[Any, ...]
-    ) -> dict[str, Array | None]:
+    def _converted(self, call: Call, operands: tuple[Any, ...]) -> tuple[Array | None, ...]:
+        """Return the operands as arrays that the kernels can read."""
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
-        return {
-            role: checked(call, role, a, need)
-            for (role, need), a in zip(spec.operands.items(), operands)
-        }
-
-    def _compute(
-        self,
-        call: Call,
-        spec: CallSpec,
-        given: dict[str, Array | None],
-        outputs: dict[str, Array | None],
-    ) -> None:
-        one = spec.small and not self.always
-        results = {r: out for r, out in outputs.items() if out is not None}
-        FAMILIES[call.op](call, given, results, 1 if one else self.count or library.cores())
+        needs = spec_of(call).operands
+        return tuple(checked(call, role, a, needs[role]) for role, a in zip(needs, operands))
 
     def xla_calls(self, call: Call) -> tuple[Callable[[], Any], list[Any]]:
         """Return the function that XLA calls, and operands, results and words of each call."""
@@ -118,12 +155,12 @@ class MojoBackend:
     @contextmanager
     def threads(self, count: int) -> Iterator[None]:
         """Compute on `count` threads within a block, for small calls too."""
-        before = self.count, self.always
-        self.count, self.always = count, True
+        before = self.count, self.always, self._plans
+        self.count, self.always, self._plans = count, True, {}
         try:
             yield
         finally:
-            self.count, self.always = before
+            self.count, self.always, self._plans = before
 
     def numerics(self, call: Call) -> Numerics:
         """Return the accuracy model: sums in float32, for float64 in float64, rounded once."""
@@ -169,7 +206,7 @@ def spec_of(call: Call) -> CallSpec:
         role: need(role, _model(call, role, operands)) if role in call.wanted else None
         for role in call.signature.results
     }
-    return CallSpec(operands, results, call.problem.work() < ONE_THREAD)
+    return CallSpec(operands, results)
 
 
 def _model(call: Call, role: str, operands: dict[str, ArraySpec | None]) -> str | None:
@@ -180,13 +217,78 @@ def _model(call: Call, role: str, operands: dict[str, ArraySpec | None]) -> str 
     return next(iter(same + images), None)
 
 
+def _compute(
+    call: Call, plan: Plan, operands: tuple[Array | None, ...], made: tuple[Array | None, ...]
+) -> None:
+    arrays = operands + made
+    for native in plan.natives:
+        if (status := native.run(arrays)) == passes.POSITION:
+            for role, operand in zip(call.roles, operands):
+                check_positions(call, role, operand)
+        elif status == passes.UNALIGNED:
+            aligned = [a if a is None or a.flags.aligned else a.copy() for a in operands]
+            return _compute(call, plan, tuple(aligned), made)
+
+
+def _plan(
+    call: Call,
+    known: tuple[Facts | None, ...],
+    outputs: tuple[Facts | None, ...] | None,
+    threads: int,
+    always: bool,
+) -> Plan | None:
+    spec = spec_of(call)
+    given = dict(zip(spec.operands, known))
+    if len(known) != len(given) or not all(map(fits, spec.operands.values(), known)):
+        return None
+    if outputs is None:
+        outputs = tuple(need and _laid_out(need, given) for need in spec.results.values())
+    made = dict(zip(spec.results, outputs))
+    natives = passes.native_passes(call, threads=threads, always=always)
+    if made.get("indices") is None and any("indices" in each.results for each in natives):
+        made["indices"] = _facts(np.empty(call.problem.shape("indices"), np.int64))
+    return Plan(
+        tuple((None, ()) if one is None else _maker(*one) for one in made.values()),
+        len(outputs),
+        tuple(passes.NumpyCall(each, given, made) for each in natives),
+    )
+
+
+def _maker(
+    shape: tuple[int, ...], strides: Strides, dtype: np.dtype[Any]
+) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+    if strides == np.empty(shape, dtype).strides:
+        return np.empty, (shape, dtype)
+    return np.ndarray, (shape, dtype, None, 0, strides)
+
+
+def _facts(array: Array) -> Facts:
+    return array.shape, array.strides, array.dtype
+
+
+def fits(need: ArraySpec | None, known: Facts | None) -> bool:
+    """Return whether an array is one that a call needs, with strides of whole elements."""
+    if need is None or known is None:
+        return need is None and known is None
+    shape, strides, dtype = known
+    if (shape, dtype) != need[:2]:
+        return False
+    return all(n < 2 or stride % dtype.itemsize == 0 for n, stride in zip(shape, strides))
+
+
+def _laid_out(need: ArraySpec, given: Mapping[str, Facts | None]) -> Facts:
+    """Return the facts of a result, with the axis order of the operand that is its model."""
+    known = given[need.model] if need.model else None
+    model = known and as_strided(np.empty(1, known[2]), *known[:2])
+    return _facts(empty(need, {need.model or "": model}))
+
+
 def checked(call: Call, role: str, operand: Any, need: ArraySpec | None) -> Array | None:
     """Return an operand as an array that the kernels can read, with its strides if possible."""
     if operand is None and need is None:
         return None
-    array = None if operand is None else to_numpy(operand)
-    fits = array is not None and need is not None and array.shape == need.shape
-    if fits and array.dtype == need.dtype and array.flags.aligned:  # strides are whole elements
+    array = None if operand is None else np.asarray(to_numpy(operand))
+    if array is not None and fits(need, _facts(array)) and array.flags.aligned:
         return array
     found = None if array is None else facts(call.where, argument(role), array)
     check_operand(call, role, found)
@@ -197,9 +299,9 @@ def checked(call: Call, role: str, operand: Any, need: ArraySpec | None) -> Arra
 
 def empty(need: ArraySpec, given: Mapping[str, Array | None]) -> Array:
     """Return memory for a result, with the axis order of the operand that is its model."""
-    if need.model is None:
+    model = given[need.model] if need.model else None
+    if model is None:
         return np.empty(need.shape, need.dtype)
-    model = given[need.model]
     return np.empty_like(model, need.dtype, order="K", shape=need.shape, subok=False)
 
 
@@ -211,30 +313,27 @@ class IntoBackend(MojoBackend):
 
     def run_into(self, call: Call, outputs: tuple[Array | None, ...], *operands: Any) -> None:
         """Write the results to the arrays `outputs`, by role, None where masked off."""
-        spec = spec_of(call)
-        given = self._given(call, spec, operands)
-        self._compute(call, spec, given, dict(zip(spec.results, outputs)))
+        given = self._converted(call, operands)
+        known = tuple(a if a is None else _facts(a) for a in given)
+        made = tuple(a if a is None else _facts(a) for a in outputs)
+        plan = self._plan(call, known, made)
+        assert plan is not None
+        rest = (make and make(*words) for make, words in plan.makers[len(outputs) :])
+        _compute(call, plan, given, (*outputs, *rest))
 
 
 class PassesBackend(MojoBackend):
     """The same kernels by the stateless C function, which other hosts call."""
 
-    def _compute(
-        self,
-        call: Call,
-        spec: CallSpec,
-        given: dict[str, Array | None],
-        outputs: dict[str, Array | None],
-    ) -> None:
-        results = {r: out for r, out in outputs.items() if out is not None}
+    def _run(self, call: Call, operands: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
+        operands = self._converted(call, operands)
+        spec = spec_of(call)
+        given = dict(zip(spec.operands, operands))
+        made = {role: need and empty(need, given) for role, need in spec.results.items()}
+        results = {role: a for role, a in made.items() if a is not None}
         passes.compute(call, given, results, self.count or library.cores())
+        return tuple(made.values())
 
-
-FAMILIES = {
-    "conv": conv.compute,
-    **dict.fromkeys(pool.OPS, pool.compute),
-    **dict.fromkeys(norm.OPS, norm.compute),
-}
 
 into = IntoBackend()
 stateless = PassesBackend()

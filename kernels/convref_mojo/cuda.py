@@ -19,7 +19,6 @@ from convref.ops import BASE_ROLE
 
 from . import emit
 from .backend import checked, empty, spec_of, unsupported
-from .cpu.pool import OPS
 from .geometry import ArrayLayout
 from .gpu import pool
 from .gpu.conv import THREADS, TILE, GpuLaunch, launches
@@ -48,7 +47,7 @@ class GpuBackend:
         self.name, self.runner, self.kinds, self.arms = name, runner, kinds, arms
 
     def supports(self, call: Call) -> str | None:
-        if call.op != "conv" and call.op not in OPS:
+        if call.op != "conv" and call.op not in pool.OPS:
             return f"no {call.where} kernel for the GPU"
         if (reason := unsupported(call, self.runner.device)) is not None:
             return reason

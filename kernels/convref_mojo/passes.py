@@ -8,13 +8,16 @@ One C function computes every pass, on C-contiguous arrays of rank 1 to 3:
 - `which` is the index of a pass in `PASSES`, `dtype` that of a number type in `library.DTYPES`.
 - `arrays` has ten addresses: operands, then results, in the order of `NATIVE`, 0 for absent ones.
 - `sizes` has 13 words: n, c, k, groups, and z, y, x of input, filter and output, 1 along axes that
-  the rank does not have. `attributes` has 22 words, the struct of cpu/passes/sizes.mojo.
+  the rank does not have. `attributes` has 23 words, the struct of cpu/passes/sizes.mojo.
 - `scratch` has as many bytes as the function returns for `arrays` 0, which computes nothing. If it
   is 0, the function allocates them.
 
-The function starts at most `threads` threads, which end before it returns; several threads may call
-it at once. It checks nothing: values of `indices` have to be positions of the input, or -1.
-`native_passes` returns the words of a call.
+At most `threads` threads compute, the caller's included; the others live as long as the process,
+and serve one call at a time. The function checks nothing: values of `indices` have to be positions
+of the input, or -1. `native_passes` returns the words of a call.
+
+`convref_numpy` takes the same words and the strides of the arrays in one record; see
+cpu/passes/numpy.mojo. `NumpyCall` is a call of it.
 
 Examples
 --------
@@ -36,6 +39,7 @@ Examples
 array([6., 9., 9., 6.], dtype=float32)
 """
 
+import ctypes
 import itertools
 import struct as packing
 from collections.abc import Mapping
@@ -48,10 +52,13 @@ from convref.case import Call
 from convref.ops import BASE_ROLE
 
 from . import library
+from .strides import Array, Strides, channel, elements, spatial
 from .structs import table
 
 PASSES = table("cpu/passes/run.mojo", "PASSES")
 ARRAYS = 10  # of a pass, at most
+STRIDES = 5  # of an array
+UNALIGNED, POSITION = -1, -2  # what a pass on NumPy arrays may return
 CALLS = 4096  # in the cache
 
 _MAX_POOL = {
@@ -127,15 +134,17 @@ class NativePass(NamedTuple):
 
 @lru_cache(CALLS)
 def native_passes(
-    call: Call, channels_last: bool = False, threads: int = 1
+    call: Call, channels_last: bool = False, threads: int = 1, always: bool = False
 ) -> tuple[NativePass, ...]:
     """Return the native passes of a call, in the order in which they are computed.
 
     Max pools compute `indices` where a later pass reads them, even if the call does not have them.
     With `channels_last`, images are N...C and filters ...IO (of transposed convolutions ...OI).
+    Small calls use one thread unless `always`.
     """
     found = []
-    sizes, words = _sizes(call.problem), attributes(call.problem, channels_last, threads)
+    words = attributes(call.problem, channels_last, threads, always)
+    sizes = _sizes(call.problem)
     wanted = {*call.wanted, *(("indices",) if call.pass_ == "jvp" else ())}
     for name, operands, results in NATIVE[call.op][call.pass_]:
         read = tuple(r if r == "indices" or _present(call, r) else None for r in operands.split())
@@ -162,7 +171,9 @@ def _sizes(problem: Any) -> tuple[int, ...]:
     return problem.n, problem.c, k, groups, *sizes
 
 
-def attributes(problem: Any, channels_last: bool = False, threads: int = 1) -> tuple[int, ...]:
+def attributes(
+    problem: Any, channels_last: bool = False, threads: int = 1, always: bool = False
+) -> tuple[int, ...]:
     """Return the words of the struct `Attributes`."""
 
     def read(name: str, missing: Any = 0) -> Any:
@@ -182,10 +193,53 @@ def attributes(problem: Any, channels_last: bool = False, threads: int = 1) -> t
         *flags,
         read("divisor"),
         threads,
+        always,
         read("frozen"),
         *packing.unpack("qq", floats),
     )
     return tuple(map(int, words))
+
+
+class NumpyCall:
+    """A pass on NumPy arrays; `given` and `made` have shape, strides and type by role, in order.
+
+    `run` takes a tuple of these arrays, operands first. It returns UNALIGNED if an operand is not
+    aligned to its item size, and POSITION if an index is not a position of the input.
+    """
+
+    def __init__(
+        self, native: NativePass, given: Mapping[str, Any], made: Mapping[str, Any]
+    ) -> None:
+        first = {role: place for place, role in enumerate(given)}
+        after = {role: place for place, role in enumerate(made, len(given))}
+        operands = [(role, {**after, **first}, {**made, **given}) for role in native.operands]
+        arrays = operands + [(role, after, made) for role in native.results]
+        arrays += [(None, first, given)] * (ARRAYS - len(arrays))
+        words = [native.which, native.dtype, tuple.__basicsize__, object.__basicsize__]
+        words += [*native.sizes, *native.attributes]
+        words += [-1 if role is None else places[role] for role, places, _ in arrays]
+        sizes = [1 if r is None else known[r][2].itemsize for r, _, known in operands]
+        words += [*sizes, *[1] * (ARRAYS - len(sizes))]
+        for role, _, known in arrays:
+            words += (0,) * STRIDES if role is None else _strides(role, *known[role])
+        self._words = (library.Word * len(words))(*words)
+        self._address = ctypes.addressof(self._words)
+        self._function = library.loaded().convref_numpy
+        self._bytes = self._function(self._address, 0, 0)
+
+    def run(self, arrays: tuple[Array | None, ...]) -> int:
+        scratch, _owner = library.scratch(self._bytes)
+        status: int = self._function(self._address, id(arrays), scratch)
+        return status
+
+
+def _strides(role: str, shape: tuple[int, ...], strides: Strides, dtype: np.dtype[Any]) -> Strides:
+    """Return the strides of an array in elements: of two axes, and of z, y and x."""
+    found = elements(shape, strides, dtype.itemsize)
+    if len(shape) < 2:
+        return channel((0, *found), *shape), 0, 0, 0, 0
+    second = found[1] if BASE_ROLE[role] == "w" else channel(found, shape[1])
+    return found[0], second, *spatial(found)
 
 
 def run(native: NativePass, given: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from .structs import struct
-
 Array = np.ndarray[Any, Any]
 Strides = tuple[int, ...]
 LAYOUTS = 4096  # shapes and strides in the cache
@@ -30,15 +28,3 @@ def spatial(strides: Strides) -> Strides:
 def channel(strides: Strides, channels: int) -> int:
     """Return the channel stride, 1 for a single channel: such an array counts as channels-last."""
     return 1 if channels == 1 else strides[1]
-
-
-def source(array: Array) -> Any:
-    """Return the struct of an array (N, C, *space): its address and strides."""
-    strides = _source_strides(array.shape, array.strides, array.itemsize)
-    return struct("cpu", "Source")(array.ctypes.data, *strides)
-
-
-@lru_cache(LAYOUTS)
-def _source_strides(shape: tuple[int, ...], strides: Strides, size: int) -> Strides:
-    found = elements(shape, strides, size)
-    return found[0], channel(found, shape[1]), *spatial(found)

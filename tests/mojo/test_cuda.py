@@ -22,7 +22,6 @@ from convref.conformance.strategies import cases, problems
 from convref.conformance.workers.device import OnDevice
 from convref.errors import pip_command
 from convref_mojo import cuda, emit, library
-from convref_mojo.cpu.pool import OPS
 from convref_mojo.gpu import pool
 from convref_mojo.structs import struct
 from convref_ptx import parse as parse_ptx
@@ -49,7 +48,7 @@ def test_any_case_is_right(case):
         assert found.verdict == "pass", f"{found.verdict}: {found.reason}\n{found.line}"
 
 
-@given(cases(ops=OPS, **SMALL))
+@given(cases(ops=pool.OPS, **SMALL))
 def test_any_pool_is_right(case):
     for backend in ARMS[:2] if case.call.dtype == "bf16" else ARMS[:1]:
         found = examine(case, backend)

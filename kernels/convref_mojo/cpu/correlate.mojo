@@ -164,8 +164,10 @@ def write[T: DType](p: Conv, o: Block, left: Int, columns: Int, sums: Address[wi
     comptime W = lanes[A]()
     comptime width = NV * W
     var offsets = stack_allocation[width, Int]()
+    var tap = Tap(g, left)
     for j in range(columns):
-        offsets[unsafe_offset=j] = g.filter.offset(Tap(g, left + j))
+        offsets[unsafe_offset=j] = g.filter.offset(tap)
+        tap.step(g)
     var start, contiguous = filter_offset(g, left, columns)
     var line = (columns + W - 1) // W * W
     for i in range(o.rows):
@@ -187,8 +189,10 @@ def write[T: DType](p: Conv, o: Block, left: Int, columns: Int, sums: Address[wi
 
 def filter_offset(g: Geometry, left: Int, columns: Int) -> Tuple[Int, Bool]:
     """Return the offset of column `left` in a filter, and whether the columns are contiguous there."""
-    var start = g.filter.offset(Tap(g, left))
-    var contiguous = True
+    var tap = Tap(g, left)
+    var start = g.filter.offset(tap)
     for j in range(1, columns):
-        contiguous = contiguous and g.filter.offset(Tap(g, left + j)) == start + j
-    return start, contiguous
+        tap.step(g)
+        if g.filter.offset(tap) != start + j:
+            return start, False
+    return start, True

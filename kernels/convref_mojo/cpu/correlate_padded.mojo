@@ -164,8 +164,10 @@ def write_transposed[T: DType](p: Conv, sums: Address[wide[T]], line: Int, colum
     var depth = g.depth()
     for k in range(0, depth, W):
         var count = min(W, depth - k)
+        var tap = Tap(g, k)
         for i in range(count):
-            offsets[unsafe_offset=i] = g.filter.offset(Tap(g, k + i))
+            offsets[unsafe_offset=i] = g.filter.offset(tap)
+            tap.step(g)
         var start, contiguous = filter_offset(g, k, count)
         for left in range(0, columns, W):
             var square = at[wide[A]](Int(transposed))

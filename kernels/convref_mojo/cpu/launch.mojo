@@ -4,7 +4,7 @@ from conv import correlate, gather, plan_correlate, plan_gather
 from correlate_padded import merge
 from depthwise import (depthwise, depthwise_wgrad, pack_depthwise, plan_depthwise, plan_depthwise_wgrad)
 from gather import pack_filter
-from norm import Norm, affine, channel_sums
+from norm import BACKWARD, CHANNEL_SUMS, FPROP, JVP, Norm, norm_pass
 from pool import FPROP_AVG, FPROP_MAX, SELECT, Pool, pool_backward, pool_forward
 from windows import Conv
 
@@ -12,7 +12,7 @@ comptime DTYPES = (DType.float32, DType.float64, DType.bfloat16)  # DTYPES of li
 comptime KERNELS = (
     "gather", "pack_filter", "depthwise", "pack_depthwise", "correlate", "merge", "depthwise_wgrad",
     "max_pool_fprop", "avg_pool_fprop", "max_pool_select", "max_pool_backward", "avg_pool_backward",
-    "channel_sums", "affine"
+    "channel_sums", "batch_norm_fprop", "batch_norm_backward", "batch_norm_jvp"
 )
 
 
@@ -66,6 +66,10 @@ def compute[kernel: Int, T: DType](address: Int, scratch: Int, low: Int, high: I
     elif name == "avg_pool_backward":
         pool_backward[T, False](pool, scratch, low, high)
     elif name == "channel_sums":
-        channel_sums[T](norm, low, high)
-    elif name == "affine":
-        affine[T](norm, low, high)
+        norm_pass[T, CHANNEL_SUMS](norm, low, high)
+    elif name == "batch_norm_fprop":
+        norm_pass[T, FPROP](norm, low, high)
+    elif name == "batch_norm_backward":
+        norm_pass[T, BACKWARD](norm, low, high)
+    elif name == "batch_norm_jvp":
+        norm_pass[T, JVP](norm, low, high)

@@ -1,22 +1,20 @@
 """The C functions of the shared library.
 
-`convref_plan` completes a struct that Python filled in. `convref_compute` computes units `low` to `high` of
-the work of a kernel, with `scratch` bytes of memory of its thread; the caller starts the threads. Kernels and
-number types are selected by their index in `KERNELS` and `DTYPES`.
-
-`convref_pass` computes a pass of an op from its sizes and attributes alone; see passes/run.mojo.
+`convref_pass` computes a pass of an op from its sizes and attributes; see passes/run.mojo. `convref_numpy` does
+the same with arrays of NumPy, of any strides, and `convref_xla` with a frame of XLA. Passes and number types
+are selected by their index in `PASSES` and `DTYPES`.
 """
 
 from std.memory import stack_allocation
 from std.sys import size_of
 
-from launch import DTYPES, KERNELS, compute, plan
+from launch import DTYPES
+from passes.numpy import STRIDES_OF_ARRAYS, NumpyCall
 from passes.run import PASSES, run_pass
-from passes.sizes import ARRAYS, Attributes, Sizes
+from passes.sizes import ARRAYS, Arrays, Attributes, Sizes
 from passes.xla import XlaFrame
 from simd import Table, lanes
 from tile import MR, NV
-from windows import Conv
 
 
 @export("convref_tile")
@@ -27,37 +25,42 @@ def convref_tile(tile: Pointer[Int, MutAnyOrigin]) abi("C"):
     tile[unsafe_offset=2] = lanes[DType.float32]()
 
 
-@export("convref_plan")
-def convref_plan(kernel: Int, dtype: Int, p: Pointer[Conv, MutAnyOrigin]) abi("C"):
-    comptime for k in range(len(KERNELS)):
-        comptime for i in range(len(DTYPES)):
-            if kernel == k and dtype == i:
-                plan[KERNELS[k], DTYPES[i]](p[])
-
-
-@export("convref_compute")
-def convref_compute(kernel: Int, dtype: Int, p: Int, scratch: Int, low: Int, high: Int) abi("C"):
-    comptime for k in range(len(KERNELS)):
-        comptime for i in range(len(DTYPES)):
-            if kernel == k and dtype == i:
-                compute[k, DTYPES[i]](p, scratch, low, high)
-
-
 @export("convref_pass")
 def convref_pass(
     which: Int, dtype: Int, arrays: Table, sizes: Pointer[Sizes, MutAnyOrigin],
     attributes: Pointer[Attributes, MutAnyOrigin], scratch: Int
 ) abi("C") -> Int:
-    """Compute pass `which` of `PASSES` for `DTYPES[dtype]`; return the bytes of scratch memory of the call.
+    """Compute pass `which` of `PASSES` for `DTYPES[dtype]` on C-contiguous arrays.
 
     `arrays` has the addresses of operands and results in the order of `PASSES`, 0 for an absent one.
-    Without `arrays` nothing is computed. With `scratch` 0 the memory is allocated.
+    Without `arrays` nothing is computed. With `scratch` 0 the memory is allocated, and its bytes are returned.
     """
+    return run_any(which, dtype, Arrays(Int(arrays), 0), sizes[], attributes[], scratch)
+
+
+@no_inline
+def run_any(which: Int, dtype: Int, of: Arrays, sizes: Sizes, attributes: Attributes, scratch: Int) -> Int:
     comptime for k in range(len(PASSES)):
         comptime for i in range(len(DTYPES)):
             if which == k and dtype == i:
-                return run_pass[PASSES[k], DTYPES[i]](arrays, sizes[], attributes[], scratch)
+                return run_pass[PASSES[k], DTYPES[i]](of, sizes, attributes, scratch)
     return -1
+
+
+@export("convref_numpy")
+def convref_numpy(words: Int, arrays: Int, scratch: Int) abi("C") -> Int:
+    """Compute a pass on a tuple of NumPy arrays; return a negative number if an operand is not aligned.
+
+    Without `arrays` nothing is computed. With `scratch` 0 the memory is allocated, and its bytes are returned.
+    """
+    var call = NumpyCall(words)
+    var addresses = stack_allocation[ARRAYS, Int]()
+    var of = Arrays(0, call.after(STRIDES_OF_ARRAYS))
+    if arrays != 0:
+        of.addresses = Int(addresses)
+        if not call.read(arrays, Table(unsafe_from_address=of.addresses)):
+            return -1
+    return run_any(call[0], call[1], of, call.sizes()[], call.attributes()[], scratch)
 
 
 @export("convref_xla")

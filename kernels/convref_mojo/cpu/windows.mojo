@@ -40,6 +40,7 @@ struct Source(ImplicitlyCopyable):
         return n * self.n + z * self.z + y * self.y + x * self.x
 
 
+@fieldwise_init
 struct Filter(ImplicitlyCopyable):
     """A filter: the address of the first tap that is read, and strides in elements."""
 
@@ -206,6 +207,26 @@ struct Tap(ImplicitlyCopyable):
         var planes, r = split(lines, g.y.taps)
         var pair, t = split(planes, g.z.taps)
         self = Self(pair, t, r, s, c)
+
+    @always_inline
+    def step(mut self, g: Geometry):
+        """Go to the next position, without the divisions of decoding it."""
+        self.c += 1
+        if self.c < g.channels:
+            return
+        self.c = 0
+        self.s += 1
+        if self.s < g.x.taps:
+            return
+        self.s = 0
+        self.r += 1
+        if self.r < g.y.taps:
+            return
+        self.r = 0
+        self.t += 1
+        if self.t == g.z.taps:
+            self.t = 0
+            self.pair += 1
 
 
 struct Run(ImplicitlyCopyable):

@@ -4,12 +4,14 @@ from math import prod
 from typing import Any
 
 from convref.case import Call
-from convref.ops import AdaptiveAxis, Axis
+from convref.ops import AdaptiveAxis, AdaptivePoolProblem, Axis, PoolProblem
 
-from ..cpu.pool import AnyPoolProblem
 from ..geometry import UNIT, ArrayLayout, set_strides
 from ..structs import struct
 from .conv import NULL, THREADS, GpuLaunch
+
+OPS = ("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool")
+AnyPoolProblem = PoolProblem | AdaptivePoolProblem
 
 # By kernel: the number of results among its pointers, and the field of each pointer's strides.
 POINTERS: dict[str, tuple[Any, ...]] = {

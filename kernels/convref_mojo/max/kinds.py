@@ -4,7 +4,7 @@ from pathlib import Path
 
 OPS = Path(__file__).parent / "convref_ops"
 DTYPES = ("f32", "bf16")
-WORDS = 23  # groups, then attributes
+WORDS = 24  # groups, then attributes
 
 # By pass: kinds of its operands and results. "i" is an image or a filter, "v" a vector, "s" a
 # vector of statistics, "p" positions, "f" the size of a window.

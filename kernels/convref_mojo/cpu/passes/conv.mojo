@@ -4,10 +4,10 @@ from std.memory import stack_allocation
 from std.sys import size_of
 
 from launch import plan
-from passes.sizes import Attributes, Extent, Sizes, set_image, stride_of, threads_of
+from passes.sizes import Arrays, Attributes, Extent, Sizes, set_image, stride_of, threads_of
 from passes.threads import aligned, spread
-from simd import at, clear, size
-from windows import Axis, Conv, Filter
+from simd import at, size
+from windows import Axis, Conv, Filter, split
 
 comptime PACKED_ALONE = 1 << 17
 """Bytes of a packed filter below which one thread has packed it before a second one has started."""
@@ -15,9 +15,10 @@ comptime CONV_WORDS = size_of[Conv]() // 8
 
 
 @fieldwise_init
-struct Arrays(ImplicitlyCopyable):
-    """The addresses that a launch takes; 0 for an absent one."""
+struct Roles(ImplicitlyCopyable):
+    """The arrays of a pass, and which of them a launch takes; -1 for an absent one."""
 
+    var of: Arrays
     var big: Int
     var filter: Int  # a correlate writes it
     var small: Int  # a gather writes it
@@ -25,6 +26,19 @@ struct Arrays(ImplicitlyCopyable):
     var pairs: Int
     var second_big: Int
     var second_filter: Int
+
+
+@fieldwise_init
+struct Starts(ImplicitlyCopyable):
+    """Offsets of the first elements that a launch uses."""
+
+    var filter: Int
+    var second_filter: Int
+    var small: Int
+
+
+comptime Taps = Tuple[Int, Int]
+"""The first tap along an axis, and the step to the next."""
 
 
 @fieldwise_init
@@ -41,7 +55,7 @@ struct Windows(ImplicitlyCopyable):
     def classes(self, scatter: Bool) -> Int:
         return min(self.stride, self.big) if scatter else 1
 
-    def set_axis(self, mut axis: Axis, scatter: Bool, start: Int) -> Tuple[Int, Int]:
+    def set_axis(self, mut axis: Axis, scatter: Bool, start: Int) -> Taps:
         """Set the windows of class `start` of the result; return the first tap and the step to the next."""
         axis.count = self.small
         axis.size = self.big
@@ -87,7 +101,7 @@ def is_depthwise(s: Sizes) -> Bool:
     return s.groups > 1 and s.c == s.k == s.groups
 
 
-def gather_pass[T: DType](s: Sizes, a: Attributes, scatter: Bool, arrays: Arrays, scratch: Int) -> Int:
+def gather_pass[T: DType](s: Sizes, a: Attributes, scatter: Bool, roles: Roles, scratch: Int) -> Int:
     """Return the bytes of scratch memory; compute y, dx or a tangent of y unless `scratch` is 0."""
     var z, y, x = windows_of(s, a)
     var most = 0
@@ -97,37 +111,44 @@ def gather_pass[T: DType](s: Sizes, a: Attributes, scatter: Bool, arrays: Arrays
                 var start = Extent(i, j, k)
                 var bytes: Int
                 if is_depthwise(s):
-                    bytes = launch[T, "depthwise", "pack_depthwise"](s, a, scatter, start, arrays, scratch)
+                    bytes = launch[T, "depthwise", "pack_depthwise"](s, a, scatter, start, roles, scratch)
                 else:
-                    bytes = launch[T, "gather", "pack_filter"](s, a, scatter, start, arrays, scratch)
+                    bytes = launch[T, "gather", "pack_filter"](s, a, scatter, start, roles, scratch)
                 most = max(most, bytes)
     return most
 
 
-def correlate_pass[T: DType](s: Sizes, a: Attributes, arrays: Arrays, scratch: Int) -> Int:
+def correlate_pass[T: DType](s: Sizes, a: Attributes, roles: Roles, scratch: Int) -> Int:
     """Return the bytes of scratch memory; compute dw unless `scratch` is 0."""
     var start = Extent(0, 0, 0)
     if is_depthwise(s):
-        return launch[T, "depthwise_wgrad"](s, a, False, start, arrays, scratch)
-    return launch[T, "correlate", merge="merge"](s, a, False, start, arrays, scratch)
+        return launch[T, "depthwise_wgrad"](s, a, False, start, roles, scratch)
+    return launch[T, "correlate", merge="merge"](s, a, False, start, roles, scratch)
 
 
-def set_filter(mut to: Filter, s: Sizes, a: Attributes, scatter: Bool):
-    """Set the strides of the filter; those of z, y and x are the steps of one tap."""
+def set_filter(mut to: Filter, arrays: Arrays, i: Int, s: Sizes, a: Attributes, scatter: Bool):
+    """Set the strides of filter `i`; those of z, y and x are the steps of one tap."""
     var rows = s.c if a.transposed == 1 else s.k
     var columns = (s.k if a.transposed == 1 else s.c) // s.groups
     var tap = rows * columns if a.channels_last == 1 else 1
     var small = stride_of(rows, 1 if a.channels_last == 1 else columns * s.filter.total())
     var big = stride_of(columns, rows if a.channels_last == 1 else s.filter.total())
-    to.group = small * (rows // s.groups)
-    to.channel = small if scatter else big
-    to.result = big if scatter else small
     to.z = stride_of(s.filter.z, s.filter.y * s.filter.x * tap)
     to.y = stride_of(s.filter.y, s.filter.x * tap)
     to.x = stride_of(s.filter.x, tap)
+    if arrays.strides != 0 and i >= 0:
+        var row = arrays.row(i)
+        small = row[]
+        big = row[unsafe_offset=1]
+        to.z = row[unsafe_offset=2]
+        to.y = row[unsafe_offset=3]
+        to.x = row[unsafe_offset=4]
+    to.group = small * (rows // s.groups)
+    to.channel = small if scatter else big
+    to.result = big if scatter else small
 
 
-def order_taps(mut step: Int, taps: Int, found: Tuple[Int, Int], flip: Int) -> Int:
+def order_taps(mut step: Int, taps: Int, found: Taps, flip: Int) -> Int:
     """Multiply the step of a tap by that of the windows; return the offset of their first tap."""
     var first, factor = found
     var start = (taps - 1 - first if flip == 1 else first) * step
@@ -135,8 +156,15 @@ def order_taps(mut step: Int, taps: Int, found: Tuple[Int, Int], flip: Int) -> I
     return start
 
 
-def set_geometry(mut p: Conv, s: Sizes, a: Attributes, scatter: Bool, start: Extent) -> Tuple[Int, Int]:
-    """Set the geometry but the addresses; return the offsets of the first elements of filter and small."""
+def set_taps(mut to: Filter, s: Sizes, a: Attributes, taps: Tuple[Taps, Taps, Taps]) -> Int:
+    """Set the steps of the taps that are read; return the offset of the first."""
+    var first = order_taps(to.z, s.filter.z, taps[0], a.flip)
+    first += order_taps(to.y, s.filter.y, taps[1], a.flip)
+    return first + order_taps(to.x, s.filter.x, taps[2], a.flip)
+
+
+def set_geometry(mut p: Conv, s: Sizes, a: Attributes, scatter: Bool, start: Extent, roles: Roles) -> Starts:
+    """Set the geometry but the addresses."""
     ref g = p.geometry
     var z, y, x = windows_of(s, a)
     var c = s.c // s.groups
@@ -146,55 +174,73 @@ def set_geometry(mut p: Conv, s: Sizes, a: Attributes, scatter: Bool, start: Ext
     g.groups = s.groups
     g.channels = k if exchanged else c
     g.results = c if exchanged else k
-    g.bias.c = 1
+    g.pairs = roles.pairs
+    g.bias.c = roles.of.step(roles.bias)
     var source = s.output if exchanged else s.input
     var result = s.input if exchanged else s.output
-    set_image(g.big, s.n, g.channels * s.groups, source, a.channels_last)
-    set_image(g.small, s.n, g.results * s.groups, result, a.channels_last)
-    set_filter(g.filter, s, a, scatter)
-    var first = order_taps(g.filter.z, s.filter.z, z.set_axis(g.z, scatter, start.z), a.flip)
-    first += order_taps(g.filter.y, s.filter.y, y.set_axis(g.y, scatter, start.y), a.flip)
-    first += order_taps(g.filter.x, s.filter.x, x.set_axis(g.x, scatter, start.x), a.flip)
+    var channels = g.channels * s.groups
+    set_image(g.big, roles.of, roles.big, s.n, channels, source, a.channels_last)
+    set_image(g.second_big, roles.of, roles.second_big, s.n, channels, source, a.channels_last)
+    set_image(g.small, roles.of, roles.small, s.n, g.results * s.groups, result, a.channels_last)
+    set_filter(g.filter, roles.of, roles.filter, s, a, scatter)
+    set_filter(g.second_filter, roles.of, roles.second_filter, s, a, scatter)
+    var taps = (
+        z.set_axis(g.z, scatter, start.z), y.set_axis(g.y, scatter, start.y), x.set_axis(g.x, scatter, start.x)
+    )
+    var first = set_taps(g.filter, s, a, taps)
+    var second = set_taps(g.second_filter, s, a, taps)
     var place = g.small.offset(0, start.z, start.y, start.x)
     if scatter:
         g.small.z *= a.stride.z
         g.small.y *= a.stride.y
         g.small.x *= a.stride.x
-    g.second_big = g.big
-    g.second_filter = g.filter
-    return first, place
+    return Starts(first, second, place)
+
+
+def clear_filter[T: DType](s: Sizes, a: Attributes, roles: Roles):
+    """Set all elements of the filter to zero."""
+    var filter = Filter(roles.of[roles.filter], 0, 0, 0, 0, 0, 0)
+    set_filter(filter, roles.of, roles.filter, s, a, False)
+    var rows = s.c if a.transposed == 1 else s.k
+    var columns = (s.k if a.transposed == 1 else s.c) // s.groups
+    for i in range(rows * columns * s.filter.total()):
+        var lines, x = split(i, s.filter.x)
+        var planes, y = split(lines, s.filter.y)
+        var matrix, z = split(planes, s.filter.z)
+        var row, column = split(matrix, columns)
+        var tap = z * filter.z + y * filter.y + x * filter.x
+        at[T](filter.data)[unsafe_offset=row * filter.result + column * filter.channel + tap] = 0
 
 
 def launch[
     T: DType, kernel: StaticString, pack: StaticString = "", merge: StaticString = ""
-](s: Sizes, a: Attributes, scatter: Bool, start: Extent, arrays: Arrays, scratch: Int) -> Int:
+](s: Sizes, a: Attributes, scatter: Bool, start: Extent, roles: Roles, scratch: Int) -> Int:
     """Return the bytes of scratch memory of a launch; compute it unless `scratch` is 0."""
     var memory = stack_allocation[CONV_WORDS, Int]()
     for i in range(CONV_WORDS):
         memory[unsafe_offset=i] = 0
     ref p = Pointer[Conv, MutAnyOrigin](unsafe_from_address=Int(memory))[]
     ref g = p.geometry
-    var first, place = set_geometry(p, s, a, scatter, start)
+    var starts = set_geometry(p, s, a, scatter, start, roles)
     var threads = threads_of(a, products(s, a))
-    g.pairs = arrays.pairs
     p.min_units = 2 * threads
     comptime wgrad = kernel == "correlate" or kernel == "depthwise_wgrad"
     if g.windows() == 0 or (wgrad and g.pairs == 0):
         comptime if wgrad:
             if scratch != 0:
-                clear[T](at[T](arrays.filter), s.k * (s.c // s.groups) * s.filter.total())
+                clear_filter[T](s, a, roles)
         return 0
     plan[kernel, T](p)
     var workspace = aligned(p.workspace_bytes)
     if scratch != 0:
         comptime bytes = size[T]()
         p.workspace = scratch
-        g.big.data = arrays.big
-        g.second_big.data = arrays.second_big
-        g.filter.data = arrays.filter + first * bytes
-        g.second_filter.data = arrays.second_filter + first * bytes
-        g.small.data = arrays.small + place * bytes
-        g.bias.data = arrays.bias
+        g.big.data = roles.of[roles.big]
+        g.second_big.data = roles.of[roles.second_big]
+        g.filter.data = roles.of[roles.filter] + starts.filter * bytes
+        g.second_filter.data = roles.of[roles.second_filter] + starts.second_filter * bytes
+        g.small.data = roles.of[roles.small] + starts.small * bytes
+        g.bias.data = roles.of[roles.bias]
         comptime if pack != "":
             if p.workspace_bytes > 0:
                 var packers = threads if p.workspace_bytes > PACKED_ALONE else 1

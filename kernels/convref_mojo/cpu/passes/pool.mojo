@@ -3,11 +3,13 @@
 from std.memory import stack_allocation
 from std.sys import size_of
 
-from passes.sizes import Attributes, Extent, Sizes, set_image, threads_of
-from passes.threads import aligned, spread
-from pool import CHANNELS, Pool, PoolAxis, Reads
+from passes.sizes import Arrays, Attributes, Extent, Sizes, set_image, threads_of
+from passes.threads import ALIGNMENT, aligned, spread
+from simd import Table, lanes, wide
+from pool import VECTORS, Pool, PoolAxis, Reads
 
 comptime POOL_WORDS = size_of[Pool]() // 8
+comptime WRONG_POSITION = -2
 comptime REGISTER = 64
 """Bytes of the widest vector register."""
 
@@ -61,14 +63,15 @@ struct PoolWindows(ImplicitlyCopyable):
 
 def pool_pass[
     T: DType, kernel: StaticString
-](s: Sizes, a: Attributes, big: Int, small: Int, indices: Int, scratch: Int) -> Int:
-    """Return the bytes of scratch memory; compute the pass unless `scratch` is 0."""
+](s: Sizes, a: Attributes, of: Arrays, big: Int, small: Int, indices: Int, scratch: Int) -> Int:
+    """Return the bytes of scratch memory if `scratch` is 0, else compute the pass and return 0; return
+    WRONG_POSITION if an index is neither a position nor -1."""
     comptime backward = kernel == "max_pool_backward" or kernel == "avg_pool_backward"
     var threads = threads_of(a, s.n * s.c * s.output.total() * s.filter.total())
     var reads_bytes = aligned((s.output.z + s.output.y + s.output.x) * size_of[Reads]())
     var bytes = REGISTER * s.input.total() if backward else 0
     if scratch == 0:
-        return reads_bytes + threads * aligned(bytes)
+        return reads_bytes + ALIGNMENT + threads * aligned(bytes)
     if s.n * s.c * (s.input.total() if backward else s.output.total()) == 0:
         return 0
     var memory = stack_allocation[POOL_WORDS, Int]()
@@ -93,12 +96,18 @@ def pool_pass[
     y.write_reads(table.unsafe_offset(s.output.z), a)
     x.write_reads(table.unsafe_offset(s.output.z + s.output.y), a)
     p.divisor = a.divisor
-    set_image(p.big, s.n, s.c, s.input, a.channels_last)
-    set_image(p.small, s.n, s.c, s.output, a.channels_last)
-    p.indices = p.small
-    p.big.data = big
-    p.small.data = small
-    p.indices.data = indices
-    var blocks = (s.c + CHANNELS - 1) // CHANNELS if backward else s.output.z * s.output.y
-    spread[kernel, T](Int(memory), s.n * blocks, threads, scratch + reads_bytes, bytes)
-    return 0
+    set_image(p.big, of, big, s.n, s.c, s.input, a.channels_last)
+    set_image(p.small, of, small, s.n, s.c, s.output, a.channels_last)
+    set_image(p.indices, of, indices, s.n, s.c, s.output, a.channels_last)
+    p.big.data = of[big]
+    p.small.data = of[small]
+    p.indices.data = of[indices]
+    p.block = VECTORS * lanes[wide[T]]()
+    while p.block > lanes[wide[T]]() and s.n * s.c < threads * p.block:
+        p.block //= 2
+    var blocks = (s.c + p.block - 1) // p.block if backward else s.output.z * s.output.y
+    p.wrong = scratch + reads_bytes
+    var wrong = Table(unsafe_from_address=p.wrong)
+    wrong[] = 0
+    spread[kernel, T](Int(memory), s.n * blocks, threads, scratch + reads_bytes + ALIGNMENT, bytes)
+    return WRONG_POSITION if wrong[] != 0 else 0

@@ -6,11 +6,10 @@ from std.sys import CompilationTarget
 from std.sys.intrinsics import llvm_intrinsic
 
 from passes import norm
-from passes.conv import Arrays, correlate_pass, gather_pass
+from passes.conv import Roles, correlate_pass, gather_pass
 from passes.pool import pool_pass
-from passes.sizes import Addresses, Attributes, Sizes
+from passes.sizes import Arrays, Attributes, Sizes
 from passes.threads import ALIGNMENT
-from simd import Table
 
 # The arrays of each, operands then results, are in ROLES of passes.py.
 comptime PASSES = (
@@ -20,20 +19,22 @@ comptime PASSES = (
 )
 
 
-def run_pass[name: StaticString, T: DType](arrays: Table, s: Sizes, a: Attributes, scratch: Int) -> Int:
-    """Return the bytes of scratch memory of a pass; compute it unless `arrays` is null."""
-    var bytes = compute_pass[name, T](arrays, s, a, 0) + ALIGNMENT
-    if Int(arrays) == 0:
-        return bytes
+def run_pass[name: StaticString, T: DType](of: Arrays, s: Sizes, a: Attributes, scratch: Int) -> Int:
+    """Compute a pass, unless there are no arrays; return the bytes of scratch memory if `scratch` is 0, or a
+    negative status."""
+    var bytes = 0
     var memory = scratch
     if scratch == 0:
+        bytes = compute_pass[name, T](of, s, a, 0) + ALIGNMENT
+        if of.addresses == 0:
+            return bytes
         memory = external_call["malloc", Int](bytes)
     var mode = exchange_float_mode(KEEP_SUBNORMALS)
-    _ = compute_pass[name, T](arrays, s, a, (memory + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
+    var status = compute_pass[name, T](of, s, a, (memory + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
     _ = exchange_float_mode(mode)
     if scratch == 0:
         external_call["free", NoneType](memory)
-    return bytes
+    return bytes if status >= 0 else status
 
 
 comptime KEEP_SUBNORMALS = UInt32(0x1F80)
@@ -51,56 +52,55 @@ def exchange_float_mode(mode: UInt32) -> UInt32:
     return mode
 
 
-def compute_pass[name: StaticString, T: DType](arrays: Table, s: Sizes, a: Attributes, scratch: Int) -> Int:
-    var of = Addresses(Int(arrays))
+def compute_pass[name: StaticString, T: DType](of: Arrays, s: Sizes, a: Attributes, scratch: Int) -> Int:
+    """Return the bytes of scratch memory of a pass if `scratch` is 0, else compute it."""
     comptime if name == "max_pool_fprop":
-        return pool_pass[T, name](s, a, of[0], of[1], of[2], scratch)
+        return pool_pass[T, name](s, a, of, 0, 1, 2, scratch)
     elif name == "max_pool_select":
-        return pool_pass[T, name](s, a, of[0], of[2], of[1], scratch)
+        return pool_pass[T, name](s, a, of, 0, 2, 1, scratch)
     elif name == "max_pool_backward":
-        return pool_pass[T, name](s, a, of[2], of[0], of[1], scratch)
+        return pool_pass[T, name](s, a, of, 2, 0, 1, scratch)
     elif name == "avg_pool_fprop":
-        return pool_pass[T, name](s, a, of[0], of[1], 0, scratch)
+        return pool_pass[T, name](s, a, of, 0, 1, -1, scratch)
     elif name == "avg_pool_backward":
-        return pool_pass[T, name](s, a, of[1], of[0], 0, scratch)
+        return pool_pass[T, name](s, a, of, 1, 0, -1, scratch)
     elif name == "batch_norm_fprop":
-        return norm.fprop_pass[T](s, a, of, scratch)
+        return norm.norm_pass[T, name](s, a, of, norm.Images(0, -1, 5, -1), scratch)
     elif name == "batch_norm_backward":
-        return norm.backward_pass[T](s, a, of, scratch)
+        return norm.norm_pass[T, name](s, a, of, norm.Images(1, 0, 5, -1), scratch)
     elif name == "batch_norm_jvp":
-        return norm.jvp_pass[T](s, a, of, scratch)
+        return norm.norm_pass[T, name](s, a, of, norm.Images(0, 5, 8, 9), scratch)
     elif name == "conv_bgrad":
-        return norm.channel_sums_pass[T](s, a, of[0], of[1], scratch)
+        return norm.channel_sums_pass[T](s, a, of, scratch)
     else:
         return conv_pass[name, T](of, s, a, scratch)
 
 
-def conv_pass[name: StaticString, T: DType](of: Addresses, s: Sizes, a: Attributes, scratch: Int) -> Int:
+def conv_pass[name: StaticString, T: DType](of: Arrays, s: Sizes, a: Attributes, scratch: Int) -> Int:
     var transposed = a.transposed == 1
-    var pairs = 1 if of.table == 0 or of[1] != 0 else 0
+    var pairs = 1 if of.addresses == 0 or of[1] != 0 else 0
     comptime if name == "conv_fprop":
-        return gather_pass[T](s, a, transposed, Arrays(of[0], of[1], of[3], of[2], 1, 0, 0), scratch)
+        return gather_pass[T](s, a, transposed, Roles(of, 0, 1, 3, 2, 1, -1, -1), scratch)
     elif name == "conv_dgrad":
-        return gather_pass[T](s, a, not transposed, Arrays(of[0], of[1], of[2], 0, pairs, 0, 0), scratch)
+        return gather_pass[T](s, a, not transposed, Roles(of, 0, 1, 2, -1, pairs, -1, -1), scratch)
     elif name == "conv_wgrad":
-        var big = of[0] if transposed else of[1]
-        var small = of[1] if transposed else of[0]
-        return correlate_pass[T](s, a, Arrays(big, of[2], small, 0, pairs, 0, 0), scratch)
+        var big, small = (0, 1) if transposed else (1, 0)
+        return correlate_pass[T](s, a, Roles(of, big, 2, small, -1, pairs, -1, -1), scratch)
     else:
         return tangent[T](s, a, of, scratch)
 
 
-def tangent[T: DType](s: Sizes, a: Attributes, of: Addresses, scratch: Int) -> Int:
+def tangent[T: DType](s: Sizes, a: Attributes, of: Arrays, scratch: Int) -> Int:
     """Compute y_dot = conv(x_dot, w) + conv(x, w_dot) + b_dot, without absent terms."""
-    var arrays = Arrays(of[2], of[1], of[5], of[4], 0, of[0], of[3])
+    var roles = Roles(of, 2, 1, 5, 4, 0, 0, 3)
     if of[2] == 0:
-        arrays.big = of[0]
-        arrays.filter = of[3]
-    if of.table != 0:
-        arrays.pairs = (1 if of[2] != 0 else 0) + (1 if of[3] != 0 else 0)
-        return gather_pass[T](s, a, a.transposed == 1, arrays, scratch)
+        roles.big = 0
+        roles.filter = 3
+    if of.addresses != 0:
+        roles.pairs = (1 if of[2] != 0 else 0) + (1 if of[3] != 0 else 0)
+        return gather_pass[T](s, a, a.transposed == 1, roles, scratch)
     var most = 0
     for pairs in range(3):
-        arrays.pairs = pairs
-        most = max(most, gather_pass[T](s, a, a.transposed == 1, arrays, 0))
+        roles.pairs = pairs
+        most = max(most, gather_pass[T](s, a, a.transposed == 1, roles, 0))
     return most

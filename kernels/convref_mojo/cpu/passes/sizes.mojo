@@ -41,31 +41,51 @@ struct Attributes(ImplicitlyCopyable):
     var include_pad: Int
     var divisor: Int
     var threads: Int  # at most; 0 is 1
+    var always: Int  # threads for small calls too
     var frozen: Int  # mean and variance of a batch norm are operands
     var eps: Float64
     var momentum: Float64
 
 
 @fieldwise_init
-struct Addresses(ImplicitlyCopyable):
-    """The addresses of the arrays of a call; all are 0 without arrays."""
+struct Arrays(ImplicitlyCopyable):
+    """The arrays of a pass by their place in `PASSES`; place -1 is an absent one.
 
-    var table: Int
+    Both tables are 0 without arrays. Without strides the arrays are C-contiguous.
+    """
+
+    var addresses: Int
+    var strides: Int
 
     @always_inline
     def __getitem__(self, i: Int) -> Int:
-        return Table(unsafe_from_address=self.table)[unsafe_offset=i] if self.table != 0 else 0
+        """Return the address of an array, 0 if it is absent."""
+        if self.addresses == 0 or i < 0:
+            return 0
+        return Table(unsafe_from_address=self.addresses)[unsafe_offset=i]
+
+    @always_inline
+    def row(self, i: Int) -> Table:
+        """Return the strides of the axes of an array in elements: two axes, then z, y and x."""
+        return Table(unsafe_from_address=self.strides).unsafe_offset(STRIDES * i)
+
+    @always_inline
+    def step(self, i: Int) -> Int:
+        """Return the stride of a vector."""
+        return self.row(i)[] if self.strides != 0 and i >= 0 else 1
 
 
 comptime ARRAYS = 10
 """Operands and results of a pass, at most."""
+comptime STRIDES = 5
+"""Strides of an array."""
 comptime ONE_THREAD = 10**7
 """Products of a call that one thread computes before a second one has started."""
 
 
 @always_inline
 def threads_of(a: Attributes, products: Int) -> Int:
-    return max(1, a.threads) if products >= ONE_THREAD else 1
+    return max(1, a.threads) if products >= ONE_THREAD or a.always == 1 else 1
 
 
 @always_inline
@@ -75,10 +95,21 @@ def stride_of(size: Int, stride: Int) -> Int:
 
 
 @always_inline
-def set_image(mut to: Source, n: Int, channels: Int, size: Extent, channels_last: Int):
-    """Set the strides of an image, and its address to 0."""
-    var pixel = channels if channels_last == 1 else 1
+def set_image(
+    mut to: Source, arrays: Arrays, i: Int, n: Int, channels: Int, size: Extent, channels_last: Int
+):
+    """Set the strides of image `i`, and its address to 0."""
     to.data = 0
+    if arrays.strides != 0:
+        if i >= 0:
+            var row = arrays.row(i)
+            to.n = row[]
+            to.c = row[unsafe_offset=1]
+            to.z = row[unsafe_offset=2]
+            to.y = row[unsafe_offset=3]
+            to.x = row[unsafe_offset=4]
+        return
+    var pixel = channels if channels_last == 1 else 1
     to.n = stride_of(n, channels * size.total())
     to.c = 1 if channels == 1 or channels_last == 1 else size.total()
     to.z = stride_of(size.z, size.y * size.x * pixel)
