@@ -219,7 +219,7 @@ def _ended(command: list[str], until: str) -> float:
         for line in running.stdout:
             if until and re.search(until, line):
                 found = time.monotonic()
-                os.killpg(running.pid, signal.SIGINT)
+                os.killpg(running.pid, signal.SIGTERM)  # a background job ignores SIGINT
                 running.stdout.read()
                 return found
     if running.returncode or until:
