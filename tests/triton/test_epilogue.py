@@ -25,7 +25,18 @@ from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.epilogue import ACTIVATIONS
 from convref_triton.common.geometry import Tensor, geometry
-from convref_triton.conv import blocks, depthwise, direct, dual, flat, gather, im2col, split, tma
+from convref_triton.conv import (
+    blocks,
+    classes,
+    depthwise,
+    direct,
+    dual,
+    flat,
+    gather,
+    im2col,
+    split,
+    tma,
+)
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
 from convref_triton.plan.kernels import serving
@@ -49,6 +60,7 @@ LINES = (
     (split, "conv.fprop:n1c1280k12g2_i2x2_f2x2_s2:t=1:dt=f32"),
     (tma, "conv.fprop:n2c16k72_i4x3_f3x2_p1:dt=bf16:mem=nhwc"),
     (tma, "conv.fprop:n1c64k128g1_i3x3_f3x3_p1:t=1:dt=f16"),
+    (classes, "conv.fprop:n1c16k3_i5x4_f4x4_s2_p1:t=1:dt=bf16:mem=nhwc"),
 )
 PARTS = ("scale", "shift", "residual")
 HALF_ULP = 2.0**-24
