@@ -17,6 +17,7 @@ LINES = (
     "conv.fprop:n1c70k33_i9x8_f5_p2:mem=nhwc:fill=normal",
     "conv.fprop:n1c70k33_i90x3_f5_p2:mem=nhwc",  # lines too short for padding
     "conv.fprop:n1c70k300_i7x3_f5_p2:mem=nhwc",  # the same in one block
+    "conv.fprop:n1c900k20_i3x3_f3x3_p1",  # one block of rows, several of depth
     "conv.backward:n2c33k20_i9x10_f3x2_s2x1_p1,0x1,2_d1x2:mem=nhwc",
     "conv.backward:n1c18k35_i9x40_f3x2_p1:flip=1",
     "conv.backward:n1c20k20g20_i8x9_f3_p1:mem=nhwc",  # four windows end at the edge
