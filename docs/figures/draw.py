@@ -318,7 +318,7 @@ def program_bounds() -> Any:
 def root_causes_found() -> Any:
     """Show how many root causes `convref check` has met, by minutes of a processor."""
     fig, ax = plt.subplots(figsize=(5.6, 3.4))
-    for path in sorted(Path(__file__).with_name("found").glob("*.json")):
+    for path in sorted(Path(__file__).with_name("how_soon").glob("*.json")):
         found = json.loads(path.read_text("utf-8"))
         times = [seconds / 60 for seconds in found["causes"].values()]
         ends = [*times, found["seconds"] / 60]
@@ -344,7 +344,7 @@ FIGURES = {
     "activation_curves": activation_curves,
     "grading_mutations": accepted_mutations,
     "program_bounds": program_bounds,
-    "found": root_causes_found,
+    "how_soon": root_causes_found,
 }
 
 

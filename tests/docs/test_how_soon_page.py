@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def tool(monkeypatch):
-    """Return tools/found.py, which imports its neighbour bugs.py."""
+    """Return tools/how_soon.py, which imports its neighbour bugs.py."""
     monkeypatch.syspath_prepend(ROOT / "tools")
-    spec = importlib.util.spec_from_file_location("found", ROOT / "tools" / "found.py")
+    spec = importlib.util.spec_from_file_location("how_soon", ROOT / "tools" / "how_soon.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.delitem(sys.modules, "bugs")
@@ -31,7 +31,7 @@ def tool(monkeypatch):
 
 
 def test_the_page_is_current(tool):
-    assert tool.page() == tool.PAGE.read_text("utf-8"), "run python tools/found.py"
+    assert tool.page() == tool.PAGE.read_text("utf-8"), "run python tools/how_soon.py"
 
 
 def test_regions_of_one_root_cause_count_once_and_conventions_do_not(tool):

@@ -51,6 +51,14 @@ def with_each_tile(line):
     return all(verdict(case, configuration=c) for c in backend.configurations(case.call))
 
 
+def binaries(lines):
+    """Return the keys of what lines compile, planned with the first choice of the first one."""
+    calls = [parse(line).call for line in lines]
+    choice = offered(calls[0], layouts(calls[0]))[0]
+    plans = (plan(call, layouts(call), choice) for call in calls)
+    return {specialize(step).key for made in plans for step in made.steps}
+
+
 def compiled(line, arch, every):
     """Yield (launch, access, what) of the plans of a line, no launch of which may spill.
 

@@ -1,10 +1,11 @@
 """How soon the court finds the bugs of a library.
 
-Usage: python tools/found.py NAME [--minutes M] [--known-bugs FILE], or without a name to render
+Usage: python tools/how_soon.py NAME [--minutes M] [--known-bugs FILE], or without a name to render
 docs/how-soon.md. NAME is a backend as `convref check` takes it. All ops are drawn, known bugs
 included; a failing case in the region of a known bug shows the root cause of that bug. Minutes are
 of the processor, of this process and its workers, because other work does not change them. The
-data is docs/figures/found/LIBRARY.json; where build/found has the log, the next run continues it.
+data is docs/figures/how_soon/LIBRARY.json; where build/how_soon has the log, the next run
+continues it.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from convref.dispatch import load
 from convref.ops import FAMILY
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA, LOGS = ROOT / "docs" / "figures" / "found", ROOT / "build" / "found"
+DATA, LOGS = ROOT / "docs" / "figures" / "how_soon", ROOT / "build" / "how_soon"
 PAGE = ROOT / "docs" / "how-soon.md"
 MINUTES = (1, 10, 60)
 EVERY_SECONDS = 0.2  # between two looks at the processes; what one of them spends last is lost
@@ -157,7 +158,7 @@ def page() -> str:
     return HEAD + table + "".join(f"| {row} |\n" for row in rows) + TAIL
 
 
-HEAD = """<!-- made by tools/found.py from docs/figures/found -->
+HEAD = """<!-- made by tools/how_soon.py from docs/figures/how_soon -->
 # How soon bugs are found
 
 How many distinct root causes of [the bugs](bugs-found.md) `convref check` meets within some
@@ -171,12 +172,12 @@ convolutions, with two workers (`convref bench marks first-finding`).
 
 """
 TAIL = """
-```{figure} figures/found.svg
+```{figure} figures/how_soon.svg
 Root causes found, by minutes of one processor (logarithmic).
 ```
 
-`python tools/found.py NAME --minutes 10` repeats a line of the table, for a library whose adapter
-is in docs/examples with its regions: `PYTHONPATH=docs/examples python tools/found.py
+`python tools/how_soon.py NAME --minutes 10` repeats a line of the table, for a library whose
+adapter is in docs/examples with its regions: `PYTHONPATH=docs/examples python tools/how_soon.py
 openvino_backend:backend --known-bugs docs/examples/known_bugs.txt`. Without a name it writes this
 page; `python docs/figures/draw.py` draws the figure.
 """
