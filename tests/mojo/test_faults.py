@@ -41,7 +41,7 @@ LINES = (
     "max_pool.fprop:n1c17_i9x8_f3_p1:mem=nhwc:fill=nan",
     "max_pool.fprop:n1c2_i3_f1_p2",  # windows of padding alone
     "max_pool.backward:n2c35_i9x10_f3_s1_p1_d2x1:mem=nhwc",
-    "max_pool.backward:n2c35_i9x10_f5x5_p2:mem=nhwc:fill=normal",  # more positions than are compared
+    "max_pool.backward:n2c35_i9x10_f5x5_p2:mem=nhwc:fill=normal",  # more positions than compared
     "max_pool.backward:n1c35_i9x10_f2_s4:mem=nhwc:fill=normal",  # the last lines are in no window
     "avg_pool.backward:n1c20_i9x10_f2x4_p1:mem=nhwc:dt=bf16:fill=normal",
     "batch_norm.fprop:n2c35_i3x4:mem=nhwc:fill=normal",
