@@ -28,9 +28,19 @@ from typing import Any
 from .asynchronous.maps import Im2colMap, TensorMap
 from .decode.program import Fault, Program, parse
 from .memory.allocations import Allocation
-from .state.launch import launch
+from .state.launch import launch, launch_all
 
-__all__ = ["Allocation", "Fault", "Im2colMap", "Program", "TensorMap", "device", "launch", "parse"]
+__all__ = [
+    "Allocation",
+    "Fault",
+    "Im2colMap",
+    "Program",
+    "TensorMap",
+    "device",
+    "launch",
+    "launch_all",
+    "parse",
+]
 
 
 def __getattr__(name: str) -> Any:

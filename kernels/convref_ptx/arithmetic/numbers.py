@@ -73,13 +73,17 @@ def _fma_of_c() -> Any:
 def fma(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c rounded once; in float32 by a sum to odd (Boldo and Melquiond, 2008).
 
-    Only a float64 with 25 significant bits may be halfway between two of float32.
+    Only a float64 with 25 significant bits may be halfway between two of float32; one with 24 is
+    not, unless it is below their normal numbers.
     """
     if a.dtype == np.float64:
         return np.asarray(_fma_of_c()(a, b, c), np.float64)
     product = a.astype(np.float64) * b
     wide = product + c
     if len(halfway := np.flatnonzero(wide.view(np.uint64) & np.uint64((1 << 28) - 1) == 0)):
+        near = wide[halfway]
+        small = (near != 0) & (abs(near) < np.finfo(np.float32).tiny)
+        halfway = halfway[small | (near.view(np.uint64) >> np.uint64(28) & np.uint64(1) == 1)]
         wide[halfway] = round_to_odd(*two_sum(product[halfway], c[halfway].astype(np.float64)))
     return wide.astype(np.float32)
 

@@ -1,7 +1,7 @@
 """Asynchronous copies, completed by wait groups or by mbarriers.
 
 The memory of asynchronous work is in flight from its issue to the wait for it; an access in between
-is a fault. The work is done when it is issued, or as late as a wait allows (`Machine.late`).
+is a fault. The work is done when it is issued, or as late as a wait allows (`Machine.is_late`).
 After the PTX manual, "Data Movement and Conversion Instructions: Asynchronous copy" and "Tensors".
 """
 
@@ -56,8 +56,8 @@ class Groups:
         m.shared.refuse_write(unfenced, work.text, why, work.reads, work.lanes)
         self._mark(work, every, IN_FLIGHT)
         m.shared.unfenced[work.writes] = False
-        if not m.late:
-            work.move(every)
+        if (early := ~m.is_late(work.lanes)).any():
+            work.move(early)
         self.begun.append((work, self.committed[work.lanes], every))
 
     def _mark(self, work: Work, rows: Array, when: int | None) -> None:
@@ -83,8 +83,8 @@ class Groups:
             over = rest & (group < limit[work.lanes])
             if over.any():
                 finished = True
-                if self.machine.late:
-                    work.move(over)
+                if (now := over & self.machine.is_late(work.lanes)).any():
+                    work.move(now)
                 self._mark(work, over, None)
             if (rest & ~over).any():
                 self.begun.append((work, group, rest & ~over))
@@ -166,7 +166,8 @@ def box_of(
 ) -> Box:
     """Return the copy that a lane issues: the kind of map, coordinates, and offsets if any."""
     base, offset, coordinates = tensor
-    known = m.maps.get(int(addresses(m, i, [base, offset], lane)[0]))
+    maps = m.maps[m.memory.launch[lane[0]]]
+    known = maps.get(int(addresses(m, i, [base, offset], lane)[0]))
     if type(known) is not kind or not int(rank) == len(known.shape) == len(coordinates):
         raise Fault(f"{i.text}: no tensor map of {rank} axes there")
     start, shifts = (
@@ -198,7 +199,7 @@ def _load_box(m: Machine, i: Instruction, lanes: Array, rank: str, pixels: str |
         m.shared.look(i.text, box.cells[None], lane, True)
         m.shared.writer[box.cells], m.shared.written[box.cells] = m.shared.width, IN_FLIGHT
         m.shared.unfenced[box.cells] = False
-        if m.late:
+        if m.is_late(lane)[0]:
             m.loads.append((box, barrier))
         else:
             box.finish(m, barrier)

@@ -21,9 +21,10 @@ def _parameter(m: Machine, i: Instruction, lanes: Array, count: str, kind: str) 
     to, (base, offset) = i.operands
     size = int(count or 1) * numbers.width(kind) // 8
     places = [(base + offset - PARAMETERS - p.offset, p.size) for p in m.program.parameters]
-    found = [v[at : at + size] for v, (at, n) in zip(m.values, places) if 0 <= at <= n - size]
+    found = [v[:, at : at + size] for v, (at, n) in zip(m.values, places) if 0 <= at <= n - size]
     refuse(not found, i.text, "outside of the parameter")
-    value = np.tile(np.frombuffer(found[0], np.uint8), (len(lanes), 1))
+    own = m.memory.launch[lanes] if len(found[0]) > 1 else np.zeros(len(lanes), np.int64)
+    value = found[0][own]
     _loaded(m, i, vector(i, to, count), kind, lanes, (value, None))
 
 

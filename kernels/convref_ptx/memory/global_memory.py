@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -55,14 +55,21 @@ class GlobalMemory(CheckedMemory):
 
     unwritten = ""  # the last instruction that read memory that was undefined before the launch
     has_fences = False  # whether the program has any
-    variables: dict[str, int] = {}  # addresses of the program's variables
-    block: Array  # of each lane, in the launch
+    variables: dict[str, list[int]] = {}  # of the program, their addresses in each launch
+    block: Array  # of each lane, in all launches
+    launch: Array  # of each lane
     shared: SharedMemory  # of the blocks that run; its clocks order the accesses of a block
 
     def __init__(
-        self, allocations: Iterable[Allocation], grain: int, raced: Raced, changed: Array
+        self,
+        allocations: Iterable[Allocation],
+        grain: int,
+        raced: Raced,
+        changed: Array,
+        owners: Sequence[int] = (),  # of each allocation, the launch; empty if there is one launch
     ) -> None:
         """Make memory; of runs before, the reads that raced, and which allocations were written."""
+        self.owners = np.array([*owners, NONE]) if owners else None
         sizes = np.array([allocation.array.nbytes for allocation in allocations], np.int64)
         spans = -(-sizes // GAP) * GAP + 2 * GAP
         super().__init__(int(spans.sum()) + GAP, grain, 0)  # gaps are never read
@@ -91,9 +98,9 @@ class GlobalMemory(CheckedMemory):
             patterns = np.ascontiguousarray(allocation.array).view(np.uint8).ravel()
             self.bytes[start : start + len(patterns)] = patterns
 
-    def begin(self, block: Array, shared: SharedMemory) -> None:
-        """Let other blocks run: the block of each lane, and their shared memory."""
-        self.block, self.shared = block, shared
+    def begin(self, block: Array, launch: Array, shared: SharedMemory) -> None:
+        """Let other blocks run: the block and launch of each lane, and their shared memory."""
+        self.block, self.launch, self.shared = block, launch, shared
         if not len(self.read):
             self.read = np.zeros((shared.width, self.read.shape[1]), np.int32)
 
@@ -120,7 +127,7 @@ class GlobalMemory(CheckedMemory):
                     allocation.array.shape
                 )
 
-    def places(self, text: str, address: Array, size: int) -> tuple[Array, Array]:
+    def places(self, text: str, address: Array, size: int, lanes: Array) -> tuple[Array, Array]:
         """Return the offsets of accesses in `bytes`, and their allocations, or the common one."""
         place = address.astype(np.int64) - BASE
         self.refuse_misaligned(place & size - 1, text, place, size)
@@ -131,6 +138,8 @@ class GlobalMemory(CheckedMemory):
         else:
             allocation = self.starts.searchsorted(place, "right") - 1
         wrong = place + size > self.ends[allocation]
+        if self.owners is not None:
+            wrong |= self.owners[allocation] != self.launch[lanes]
         if wrong.any():
             refuse(wrong, text, self._outside(int(place[wrong][0]), size))
         if self.gaps is not None:
@@ -183,7 +192,7 @@ class GlobalMemory(CheckedMemory):
         self, text: str, address: Array, size: int, lanes: Array, strong: bool = False
     ) -> tuple[Array, Undefined]:
         """Return the bytes (access, size) at addresses, and a mask of undefined ones."""
-        place, allocation = self.places(text, address, size)
+        place, allocation = self.places(text, address, size, lanes)
         undefined = None
         if self.changed[allocation].any():
             undefined = self._read(text, self.cells(place, size), lanes, strong)
@@ -197,7 +206,7 @@ class GlobalMemory(CheckedMemory):
         self, text: str, address: Array, value: Array, lanes: Array, strong: bool = False
     ) -> None:
         value = element_of(value)
-        place, allocation = self.places(text, address, size := value.itemsize)
+        place, allocation = self.places(text, address, size := value.itemsize, lanes)
         self._change(text, place, allocation)
         cells, lines, line = self.cells(place, size), self.lines(size), place // size
         before = lines[line]
@@ -209,7 +218,7 @@ class GlobalMemory(CheckedMemory):
 
     def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
         """Record atomic updates; return the offsets in `bytes`."""
-        place, allocation = self.places(text, address, size)
+        place, allocation = self.places(text, address, size, lanes)
         self._change(text, place, allocation)
         cells = self.cells(place, size)
         self._write(text, cells, lanes, True, lambda: np.ones(cells.shape, bool))

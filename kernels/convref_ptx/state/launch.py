@@ -44,16 +44,10 @@ def launch(
     it is "model" (`tensor_cores.sums`). Blocks that exchange nothing run in that many processes,
     `jobs`, where processes can fork; with a finding the launch runs again in one.
     """
-    sums.check(tensor_cores)
-    size = prod(threads)
-    many = 0 < program.max_threads < size
-    refuse(many, program.name, f"{size} threads, at most {program.max_threads} are declared")
-    sizes = (*grid, 1, 1)[:3], (*threads, 1, 1)[:3]
-    room = program.sizes["shared"] + shared
-    run = _Run(program, *sizes, arguments, seed, late, room, tensor_cores)
-    for name, known in run.maps.items():
+    run = _run(program, [grid], threads, [arguments], seed, [late], shared, tensor_cores)
+    for name, known in run.maps[0].items():
         known.check(f"{program.name}: the tensor map {name}")
-    raced, cause, changed = Raced(), "", np.zeros(len(run.allocations) + 1, bool)
+    raced, cause, changed = Raced(), "", np.zeros(len(run.owners) + 1, bool)
     if jobs > 1 and run.in_processes(jobs, changed):
         return
     while True:
@@ -75,54 +69,126 @@ def launch(
     memory.write_back()
 
 
+def launch_all(
+    program: Program,
+    grids: Sequence[Sequence[int]],
+    threads: Sequence[int],
+    arguments: Sequence[Sequence[Allocation | TensorMap | bytes | None]],
+    seed: int,
+    late: Sequence[bool],
+    shared: int = 0,
+) -> None:
+    """Run launches of a kernel that have no allocation in common, as `launch` does.
+
+    The grids, arguments and `late` are of each launch. Their blocks are one vector, which is many
+    times faster than one small launch after another. With a finding they run again, one by one: it
+    is always that of a launch alone.
+    """
+    if len(grids) > 1:
+        run = _run(program, grids, threads, arguments, seed, late, shared, "exact")
+        if run.together():
+            return
+    for grid, values, one in zip(grids, arguments, late, strict=True):
+        launch(program, grid, threads, values, seed, one, shared)
+
+
+def _run(
+    program: Program,
+    grids: Sequence[Sequence[int]],
+    threads: Sequence[int],
+    arguments: Sequence[Any],
+    seed: int,
+    late: Sequence[bool],
+    shared: int,
+    tensor_cores: str,
+) -> _Run:
+    sums.check(tensor_cores)
+    size = prod(threads)
+    many = 0 < program.max_threads < size
+    refuse(many, program.name, f"{size} threads, at most {program.max_threads} are declared")
+    full, block = [(*grid, 1, 1)[:3] for grid in grids], (*threads, 1, 1)[:3]
+    room = program.sizes["shared"] + shared
+    return _Run(program, full, block, arguments, seed, late, room, tensor_cores)
+
+
 @dataclass
 class _Run:
-    """What a launch is given."""
+    """What some launches of a program are given."""
 
     program: Program
-    grid: Sequence[int]
+    grids: Sequence[Sequence[int]]  # of each launch, as the arguments are
     threads: Sequence[int]
-    arguments: Sequence[Any]
+    arguments: Sequence[Sequence[Any]]
     seed: int
-    late: bool
+    late: Sequence[bool]
     room: int  # bytes of shared memory of a block
     tensor_cores: str
 
     @cached_property
-    def maps(self) -> dict[str, TensorMap]:
-        """The tensor maps by the names of the parameters."""
-        named = zip(self.program.parameters, self.arguments)
-        return {parameter.name: a for parameter, a in named if isinstance(a, TensorMap)}
+    def maps(self) -> list[dict[str, TensorMap]]:
+        """The tensor maps of each launch by the names of the parameters."""
+        return [
+            {p.name: a for p, a in zip(self.program.parameters, given) if isinstance(a, TensorMap)}
+            for given in self.arguments
+        ]
 
     @cached_property
-    def allocations(self) -> list[Allocation]:
-        unique = dict.fromkeys(getattr(a, "allocation", a) for a in self.arguments)
-        return [*self.variables.values(), *(a for a in unique if isinstance(a, Allocation))]
+    def owners(self) -> dict[Allocation, int]:
+        """The allocations of all launches, each with its launch."""
+        found: dict[Allocation, int] = {}
+        for n, (variables, given) in enumerate(zip(self.variables, self.arguments)):
+            each = (*variables.values(), *(getattr(a, "allocation", a) for a in given))
+            found |= {a: n for a in each if isinstance(a, Allocation)}
+        return found
 
     @cached_property
-    def variables(self) -> dict[str, Allocation]:
+    def variables(self) -> list[dict[str, Allocation]]:
         """The variables of the program in global memory, new ones for each launch."""
-        return {
-            name: Allocation(np.frombuffer(bytearray(content), np.uint8), writable=True, name=name)
-            for name, content in self.program.variables.items()
-        }
+
+        def made(name: str, content: bytes) -> Allocation:
+            array = np.frombuffer(bytearray(content), np.uint8)
+            return Allocation(array, writable=True, name=name)
+
+        given = self.program.variables.items()
+        return [{name: made(name, content) for name, content in given} for _ in self.grids]
 
     def memory(self, raced: Raced, changed: Array) -> GlobalMemory:
         """Return the memory of a run, given what runs before have found."""
-        elements = [known.itemsize for known in self.maps.values()]
+        elements = [known.itemsize for maps in self.maps for known in maps.values()]
         grain = min([self.program.grains["global"], *elements])
-        undefined = any(a.undefined is not None for a in self.allocations)
+        undefined = any(a.undefined is not None for a in self.owners)
         kind = PartlyDefined if undefined else GlobalMemory
-        made = kind(self.allocations, grain, raced, changed)
-        made.variables = {n: BASE + made.allocations[a] for n, a in self.variables.items()}
+        owners = [*self.owners.values()] if len(self.grids) > 1 else []
+        made = kind(self.owners, grain, raced, changed, owners)
+        made.variables = {
+            name: [BASE + made.allocations[variables[name]] for variables in self.variables]
+            for name in self.program.variables
+        }
         return made
+
+    def together(self) -> bool:
+        """Run all launches and write back; return whether there was nothing to report."""
+        memory = self._undisturbed(np.zeros(len(self.owners) + 1, bool))
+        if memory is None or not self._are_possible():
+            return False
+        memory.write_back()
+        return True
+
+    def _are_possible(self) -> bool:
+        """Return whether the driver would make all tensor maps."""
+        with suppress(Fault):
+            for maps in self.maps:
+                for known in maps.values():
+                    known.check("")
+            return True
+        return False
 
     def in_processes(self, count: int, changed: Array) -> bool:
         """Run all blocks in some processes and write back; return whether that was sound.
 
         What was changed is known for a run in one process.
         """
-        count = min(count, prod(self.grid))
+        count = min(count, prod(self.grids[0]))
         if count < 2 or not processes.are_independent(self.program) or not processes.can_fork():
             return False
         while True:
@@ -142,28 +208,34 @@ class _Run:
 
     def _part(self, changed: Array, count: int, n: int) -> processes.Part | None:
         """Run the blocks of one process; None if it can not say what they do."""
+        memory = self._undisturbed(changed, (n, count))
+        return memory and processes.Part(*memory.accessed(), memory.was_read, changed)
+
+    def _undisturbed(self, changed: Array, share: tuple[int, int] = (0, 1)) -> GlobalMemory | None:
+        """Return the memory after a run without a finding or output, None if there is any."""
         while True:
             memory = self.memory(Raced(), changed)
             try:
-                self.execute(memory, share=(n, count))
+                self.execute(memory, share=share)
             except Unrecorded:
                 continue
             except Fault:
                 return None
-            if memory.raced or memory.cause or memory.printed:
-                return None
-            return processes.Part(*memory.accessed(), memory.was_read, changed)
+            return None if memory.raced or memory.cause or memory.printed else memory
 
     def execute(
         self, memory: GlobalMemory, watch: Watch | None = None, share: tuple[int, int] = (0, 1)
     ) -> None:
         """Run all blocks, or the share of one of several processes."""
-        values = [_packed(memory, argument) for argument in self.arguments]
-        got, needs = [len(value) for value in values], [p.size for p in self.program.parameters]
-        refuse(got != needs, self.program.name, f"got arguments of {got} bytes, needs {needs}")
-        placed = {self.program.addresses[name]: known for name, known in self.maps.items()}
-        given = self.program, memory, values, placed, self.seed, self.late, self.room
-        Machine(*given, self.tensor_cores, watch).launch(self.grid, self.threads, share)
+        needs, packed = [p.size for p in self.program.parameters], []
+        for arguments in self.arguments:
+            packed.append([_packed(memory, argument) for argument in arguments])
+            got = [len(value) for value in packed[-1]]
+            refuse(got != needs, self.program.name, f"got arguments of {got} bytes, needs {needs}")
+        places = self.program.addresses
+        placed = [{places[name]: known for name, known in maps.items()} for maps in self.maps]
+        given = self.program, memory, _rows(packed), placed, self.seed, self.late, self.room
+        Machine(*given, self.tensor_cores, watch).launch(self.grids, self.threads, share)
 
     def cause(self, memory: GlobalMemory, text: str, raced: Raced, before: Array) -> str:
         """Return why a value is undefined that a fault of this text uses, as far as is known."""
@@ -187,6 +259,15 @@ class _Run:
         text = f"{text}; {space.described(conflict.cell * space.grain)}"
         verb = "written" if conflict.writes else "read"
         return f"{text}, {verb} by {other.text} ({other.place})" if other else text
+
+
+def _rows(packed: list[list[bytes]]) -> list[Array]:
+    """Return the values of each parameter: a row of bytes a launch, one row if all are the same."""
+    found = []
+    for values in zip(*packed):
+        each = values if len(set(values)) > 1 else values[:1]
+        found.append(np.frombuffer(b"".join(each), np.uint8).reshape(len(each), -1))
+    return found
 
 
 def _packed(memory: GlobalMemory, argument: Any) -> bytes:

@@ -29,15 +29,19 @@ MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
 
 
 class Machine:
-    """Some blocks of a launch, each with `room` bytes of shared memory."""
+    """Some blocks of one launch or several, each with `room` bytes of shared memory.
+
+    The values of a parameter are rows of bytes, a row for each launch, or one for all of them; of
+    each launch there are the tensor maps by their addresses.
+    """
 
     def __init__(
-        self, program: Program, memory: GlobalMemory, values: list[bytes],
-        maps: dict[int, TensorMap], seed: int, late: bool, room: int,
+        self, program: Program, memory: GlobalMemory, values: list[Array],
+        maps: list[dict[int, TensorMap]], seed: int, late: Sequence[bool], room: int,
         tensor_cores: str, watch: Watch | None = None,
     ) -> None:  # fmt: skip
         self.program, self.memory, self.values, self.maps = program, memory, values, maps
-        self.rng, self.late, self.room = np.random.default_rng(seed), late, room
+        self.rng, self.late, self.room = np.random.default_rng(seed), np.array(late), room
         self.tensor_cores = tensor_cores
         self.code = [(opcodes.decoded(i.op), i) for i in program.code]
         self.fragments = matrices.fragments(program.code)
@@ -46,20 +50,29 @@ class Machine:
         memory.has_fences = any(i.op.startswith(("fence", "membar")) for i in program.code)
 
     def launch(
-        self, grid: Sequence[int], threads: Sequence[int], share: tuple[int, int] = (0, 1)
+        self,
+        grids: Sequence[Sequence[int]],
+        threads: Sequence[int],
+        share: tuple[int, int] = (0, 1),
     ) -> None:
-        """Run blocks, in random order, as many at a time as are one vector.
+        """Run blocks of all grids, in random order, as many at a time as are one vector.
 
         A share (n, N) is of N processes the n-th one's.
         """
-        order = self.rng.permutation(prod(grid))
+        self.grids, counts = grids, list(map(prod, grids))
+        self.first = np.cumsum([0, *counts])  # block of each launch
+        order = self.rng.permutation(sum(counts))
         multiplies = any("mma" in i.op.split(".")[0] for i in self.program.code)
         step = max(1, (OF_PRODUCTS if multiplies else LANES) // prod(threads))
         step = min(step, -(-len(order) // share[1]))
         for i in range(step * share[0], len(order), step * share[1]):
-            self.begin(order[i : i + step], grid, threads)
+            self.begin(order[i : i + step], threads)
             self._watch(i)
             self.run()
+
+    def is_late(self, lanes: Array) -> Array:
+        """Return of each lane whether its launch does asynchronous work as late as possible."""
+        return self.late[self.memory.launch[lanes]]
 
     def _watch(self, batch: int) -> None:
         """Let the memory of a conflict note the accesses to its cell."""
@@ -80,8 +93,8 @@ class Machine:
         elif watch.conflict.thread[0] == batch:
             self.shared.note = note
 
-    def begin(self, blocks: Array, grid: Sequence[int], threads: Sequence[int]) -> None:
-        size, program, self.grid = prod(threads), self.program, tuple(grid)
+    def begin(self, blocks: Array, threads: Sequence[int]) -> None:
+        size, program = prod(threads), self.program
         self.count = len(blocks) * size
         self.all = np.arange(self.count)
         self.warps: Array | None = None  # lanes that are whole warps
@@ -98,7 +111,8 @@ class Machine:
         # Of waiting threads: the barrier, and the threads that it needs.
         self.at, self.need = np.zeros((2, self.count), np.int64)
         self.shared = SharedMemory(self.room, self.block, self.warp, program.grains["shared"])
-        self.memory.begin(np.repeat(blocks, size), self.shared)
+        launch = self.first.searchsorted(blocks, "right") - 1
+        self.memory.begin(np.repeat(blocks, size), np.repeat(launch, size), self.shared)
         self.local = LocalMemory(self.count, program.sizes["local"])
         # Threads that have branched on a value read in a race: they may not write.
         self.unsure = np.zeros(self.count, bool)
@@ -110,7 +124,7 @@ class Machine:
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
         self.undefined = dict(self.registers)
         self.defined_in: dict[str, Array] = {}  # lanes in which all bits are defined
-        self.fixed = self._special(np.repeat(blocks, size), within, grid, threads)
+        self.fixed = self._special(within, threads)
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their offset
         self.loads: list[tuple[Box, Barrier]] = []  # in flight
@@ -120,19 +134,20 @@ class Machine:
         self.unfenced = np.ones_like(self.in_flight)
         self._steps, self._resumed, self._retried = 0, 0, dict[int, tuple[int, bytes]]()
 
-    def _special(self, block: Array, within: Array, grid: Any, threads: Any) -> dict[Any, Array]:
+    def _special(self, within: Array, threads: Any) -> dict[Any, Array]:
         """Return the special registers by name."""
-        found = {"%laneid": self.lane, "%warpid": within // WARP}
-        for name, index, sizes in (("tid", within, threads), ("ctaid", block, grid)):
-            places = np.unravel_index(index, tuple(sizes[::-1]))[::-1]
-            for axis, size, place in zip("xyz", sizes, places):
-                found[f"%{name}.{axis}"], found[f"%n{name}.{axis}"] = place, 0 * place + size
+        found, launch = {"%laneid": self.lane, "%warpid": within // WARP}, self.memory.launch
+        block, grids = self.memory.block - self.first[launch], np.array(self.grids)[launch]
+        for name, index, sizes in (("tid", within, threads), ("ctaid", block, grids.T)):
+            for axis, size in zip("xyz", sizes):
+                found[f"%{name}.{axis}"], found[f"%n{name}.{axis}"] = index % size, 0 * index + size
+                index = index // size
         own = np.uint32(1) << self.lane.astype(np.uint32)
         found |= {"%lanemask_eq": own, "%lanemask_lt": own - 1, "%lanemask_le": own - 1 | own,
                   "%lanemask_ge": ~(own - 1), "%lanemask_gt": ~(own - 1 | own)}  # fmt: skip
         words = {name: value.astype(np.uint32) for name, value in found.items()}
         at = self.memory.variables.items()
-        return {**words, **{name: np.full(self.count, where, np.uint64) for name, where in at}}
+        return {**words, **{name: np.uint64(where)[launch] for name, where in at}}
 
     def run(self) -> None:
         """Run all threads until they exit.
@@ -236,10 +251,15 @@ class Machine:
         """Return a line of the source with a thread, which is unknown if negative."""
         words = [where] * bool(where)
         if lane >= 0:
-            block = np.unravel_index(int(self.memory.block[lane]), self.grid[::-1])[::-1]
-            words.append(f"program {tuple(map(int, block))}")
+            words.append(f"program {self._program(lane)}")
             words.append(f"warp {self.warp[lane] % self.shared.width}, lane {self.lane[lane]}")
         return ", ".join(words)
+
+    def _program(self, lane: int) -> tuple[int, ...]:
+        """Return the block of a thread along x, y and z."""
+        launch = int(self.memory.launch[lane])
+        block = int(self.memory.block[lane]) - int(self.first[launch])
+        return tuple(map(int, np.unravel_index(block, self.grids[launch][::-1])[::-1]))
 
     def _guarded(self, i: Instruction, lanes: Array) -> Array:
         """Return the lanes for which the predicate of an instruction holds."""
