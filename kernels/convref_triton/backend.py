@@ -60,13 +60,8 @@ class TritonBackend:
 
         A `configuration` is one of `configurations(call)`, instead of the table's choice.
         """
-        template = next(a for a in arrays if a is not None)
         given = {role: array for role, array in zip(call.roles, arrays) if array is not None}
-        results = self._run(call, given, configuration, UNFUSED)
-        return tuple(
-            like(results[role], template) if role in results else None
-            for role in call.signature.results
-        )
+        return results_of(call, arrays, self._run(call, given, configuration, UNFUSED))
 
     def traced(self, call: Call, *tensors: Any) -> tuple[Any, ...] | None:
         """Return the results on CUDA tensors without data, whose graph then has the kernels.
@@ -102,7 +97,8 @@ class TritonBackend:
         def run(*arrays: Any) -> Any:
             named = zip((*call.roles, "z") if added else call.roles, arrays)
             given = {role: array for role, array in named if array is not None}
-            return like(self._run(call, given, None, fusion)["y"], arrays[0])
+            found = self._run(call, given, None, fusion)
+            return like(_results(found)["y"], arrays[0])
 
         return run
 
@@ -114,10 +110,8 @@ class TritonBackend:
         if call.specs[0].device == "cuda":
             device = _device_of(call, tensors)
             tensors = {role: tensor.to(device.place) for role, tensor in tensors.items()}
-        facts = tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
-        made = cached_plan(call, facts, choice, fusion, device, self._unproven)
-        found = gpu.run(made, tensors) if device else self.interpret(made, tensors)
-        return {name.removesuffix(NEW): tensor for name, tensor in found.items()}
+        made = cached_plan(call, facts_of(call, tensors), choice, fusion, device, self._unproven)
+        return gpu.run(made, tensors) if device else self.interpret(made, tensors)
 
     def interpret(
         self, made: KernelPlan, tensors: dict[str, torch.Tensor]
@@ -210,6 +204,26 @@ class TritonBackend:
         found = {"triton": triton.__version__, "torch": torch.__version__}
         cuda = torch.cuda.is_available()
         return found | {"device": torch.cuda.get_device_name() if cuda else "interpreter"}
+
+
+def results_of(
+    call: Call, arrays: Sequence[Any], buffers: Mapping[str, torch.Tensor]
+) -> tuple[Any, ...]:
+    """Return the results by role of the buffers of a plan, as the kind of array of the operands."""
+    template = next(a for a in arrays if a is not None)
+    found = _results(buffers)
+    return tuple(
+        like(found[role], template) if role in found else None for role in call.signature.results
+    )
+
+
+def _results(buffers: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removesuffix(NEW): tensor for name, tensor in buffers.items()}
+
+
+def facts_of(call: Call, tensors: Mapping[str, torch.Tensor]) -> tuple[Tensor, ...]:
+    """Return what a plan needs to know of operands."""
+    return tuple(_facts(call, role, tensor) for role, tensor in tensors.items())
 
 
 def _facts(call: Call, role: str, tensor: torch.Tensor) -> Tensor:

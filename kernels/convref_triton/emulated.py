@@ -3,21 +3,33 @@
 `convref check convref_triton.emulated:backend` judges the compiler's output.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from convref_driver.manifest import pack
-from convref_ptx import Allocation, Fault, Im2colMap, TensorMap, launch, parse
+from convref.arrays import to_torch
+from convref.case import Call
+from convref_driver.manifest import Manifest, pack
+from convref_ptx import (
+    Allocation,
+    Fault,
+    Im2colMap,
+    Program,
+    TensorMap,
+    launch_all,
+    parse,
+)
 
-from .backend import TritonBackend
+from .backend import TritonBackend, cached_plan, facts_of, results_of
 from .compile import aot
 from .compile.specialize import specialize
 from .plan.launch import Descriptor, KernelPlan, Launch, Slot
+from .plan.task import UNFUSED
 from .run import gpu, interpreted
 
+ARCH = "sm_90"
 PATTERNS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -26,10 +38,32 @@ def run(
     operands: Mapping[str, torch.Tensor],  # by role, on the CPU
     seed: int = 0,  # of the order in which warps and programs run
     late: bool = False,  # whether asynchronous operations complete as late as possible
-    arch: str = "sm_90",  # architecture of the compiled kernels
+    arch: str = ARCH,  # architecture of the compiled kernels
 ) -> dict[str, torch.Tensor]:
     """Return every buffer of `plan` by name, results among them."""
-    return interpreted.run(plan, operands, seed, partial(execute, late=late, arch=arch))
+    (found,) = run_all([plan], [operands], seed, [late], arch)
+    return found
+
+
+def run_all(
+    plans: Sequence[KernelPlan],
+    operands: Sequence[Mapping[str, torch.Tensor]],
+    seed: int,
+    late: Sequence[bool],  # of each plan
+    arch: str = ARCH,
+) -> list[dict[str, torch.Tensor]]:
+    """Return what `run` does for each of some plans of the same compiled kernels, run together."""
+    return interpreted.run_all(plans, operands, partial(execute, seed=seed, late=late, arch=arch))
+
+
+def kernels(plan: KernelPlan) -> tuple[Any, ...]:
+    """Return the identity of the kernels of a plan; plans with the same ones may run together."""
+    return tuple(specialize(step).key if isinstance(step, Launch) else None for step in plan.steps)
+
+
+def _program(step: Launch, arch: str) -> tuple[Program, aot.Compiled]:
+    compiled = aot.compile_ptx(specialize(step), arch)
+    return parse(compiled.asm["ptx"]), compiled
 
 
 def _buffer(tensor: torch.Tensor, writable: bool) -> Allocation:
@@ -41,17 +75,33 @@ def _buffer(tensor: torch.Tensor, writable: bool) -> Allocation:
 
 
 def execute(
-    step: Launch,
-    tensors: Mapping[str, torch.Tensor],
+    steps: Sequence[Launch],  # of one compiled kernel
+    tensors: Sequence[Mapping[str, torch.Tensor]],
+    writable: Sequence[Collection[str]],
     *,
-    writable: Collection[str],
     seed: int,
-    late: bool,
+    late: Sequence[bool],
     arch: str,
 ) -> None:
-    compiled = aot.compile(specialize(step), arch)
-    buffers = {role: _buffer(tensor, role in writable) for role, tensor in tensors.items()}
+    program, compiled = _program(steps[0], arch)
     manifest = gpu.manifest(compiled)
+    given = [
+        _arguments(compiled, manifest, step, held, names)
+        for step, held, names in zip(steps, tensors, writable, strict=True)
+    ]
+    grids = [step.grid for step in steps]
+    launch_all(program, grids, manifest.threads, given, seed, late, manifest.shared)
+
+
+def _arguments(
+    compiled: aot.Compiled,
+    manifest: Manifest,
+    step: Launch,
+    tensors: Mapping[str, torch.Tensor],
+    writable: Collection[str],
+) -> list[Any]:
+    """Return the arguments of a launch, on allocations of its own."""
+    buffers = {role: _buffer(tensor, role in writable) for role, tensor in tensors.items()}
     maps = iter(compiled.metadata["tensordesc_meta"] or ())
     arguments: list[Any] = []
     for kind, value in zip(manifest.parameters, gpu.arguments(compiled, step)):
@@ -70,23 +120,59 @@ def execute(
             arguments.append(buffers[value.role])
         else:
             arguments.append(None if kind == "ptr" else pack(manifest.name, kind, value))
-    arguments += [None] * len(manifest.scratch)
-    program = parse(compiled.asm["ptx"])
-    launch(program, step.grid, manifest.threads, arguments, seed, late, manifest.shared)
+    return [*arguments, *(None for _ in manifest.scratch)]
 
 
 class Emulated(TritonBackend):
     """The backend `triton` on interpreted PTX, with asynchronous operations early and late."""
 
+    data = batch = 5  # most of an example's time is that of compiling its kernels
+    chunk = 60
+
+    def __init__(self, name: str, arch: str = ARCH) -> None:
+        super().__init__(name)
+        self._arch = arch
+
+    def run_many(
+        self, calls: Sequence[Call], operands: Sequence[Sequence[Any]]
+    ) -> list[tuple[Any, ...]]:
+        """Return the results of `run` for each call; those of the same kernels run together."""
+        groups: dict[Any, list[tuple[int, KernelPlan, dict[str, torch.Tensor]]]] = {}
+        for n, (call, arrays) in enumerate(zip(calls, operands, strict=True)):
+            given = zip(call.roles, arrays)
+            tensors = {role: to_torch(array) for role, array in given if array is not None}
+            facts = facts_of(call, tensors)
+            made = cached_plan(call, facts, None, UNFUSED, None, self._unproven)
+            groups.setdefault(kernels(made), []).append((n, made, tensors))
+        found: list[tuple[Any, ...]] = [()] * len(calls)
+        for group in groups.values():
+            numbers, plans, tensors_of = zip(*group)
+            for n, buffers in zip(numbers, self.interpret_all(plans, tensors_of)):
+                found[n] = results_of(calls[n], operands[n], buffers)
+        return found
+
     def interpret(
         self, made: KernelPlan, tensors: dict[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
         """Return every buffer of a plan; raise a Fault if the two runs differ."""
-        early, found = (run(made, tensors, late=late) for late in (False, True))
-        for name, tensor in found.items():
-            if _bytes(early[name]) != _bytes(tensor):
-                raise Fault(f"{made.reason}: {name} depends on when copies and products happen")
+        (found,) = self.interpret_all([made], [tensors])
         return found
+
+    def interpret_all(
+        self, plans: Sequence[KernelPlan], tensors: Sequence[dict[str, torch.Tensor]]
+    ) -> list[dict[str, torch.Tensor]]:
+        """Return what `interpret` does for each of some plans of the same compiled kernels."""
+        count, steps = len(plans), (s for s in plans[0].steps if isinstance(s, Launch))
+        if not any(_program(step, self._arch)[0].is_asynchronous for step in steps):
+            return run_all(plans, tensors, 0, [False] * count, self._arch)
+        late = [False] * count + [True] * count
+        both = run_all([*plans, *plans], [*tensors, *tensors], 0, late, self._arch)
+        for made, one, other in zip(plans, both, both[count:]):
+            for name, tensor in other.items():
+                if _bytes(one[name]) != _bytes(tensor):
+                    what = f"{name} depends on when copies and products happen"
+                    raise Fault(f"{made.reason}: {what}")
+        return both[count:]
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

@@ -6,7 +6,7 @@ exact results are evidence that the interpreter follows the manual.
 
 import re
 from dataclasses import replace
-from functools import partial
+from unittest import mock
 
 import pytest
 
@@ -113,9 +113,8 @@ def test_the_court_runs_the_ptx_of_any_kernel(line):
         "resize.fprop:n2c8_i4x5_o8x8:mode=nearest:dt=bf16:mem=nhwc:fill=inf",  # in pairs
     ],
 )
-def test_the_court_runs_the_ptx_for_an_older_card(line, monkeypatch):
-    monkeypatch.setattr(emulated, "run", partial(emulated.run, arch="sm_80"))
-    found = examine(parse(line), emulated.backend)
+def test_the_court_runs_the_ptx_for_an_older_card(line):
+    found = examine(parse(line), emulated.Emulated("triton.emulated.sm_80", "sm_80"))
     assert (found.verdict, found.reason) == ("pass", "")
 
 
@@ -210,3 +209,22 @@ def test_the_court_finds_a_seeded_fault(name, seed_fault):
     seed_fault(pattern, wrong)
     found = examine(parse(line), emulated.backend)
     assert re.search(how, f"{found.verdict} {found.reason}"), found
+
+
+def test_calls_that_run_together_have_the_results_of_each_alone():
+    """Several calls of one kernel, on sizes and data of their own, and one of another kernel."""
+    lines = [
+        "conv.fprop:n2c8k16_i5x6_f3x3_p1:dt=f16:mem=nhwc:fill=normal",
+        "conv.fprop:n2c8k16_i5x6_f3x3_p1:dt=f16:mem=nhwc:fill=nan:seed=3",
+        "relu.fprop:n2c3_i5:fill=normal",
+        "conv.fprop:n3c8k16_i7x4_f3x3_p1:dt=f16:mem=nhwc:seed=5",
+    ]
+    cases = list(map(parse, lines))
+    given = [operands(case) for case in cases]
+    with mock.patch.object(emulated, "launch_all", side_effect=emulated.launch_all) as launches:
+        found = emulated.backend.run_many([case.call for case in cases], given)
+    assert sorted(len(call.args[1]) for call in launches.call_args_list) == [1, 6]
+    for case, arrays, results in zip(cases, given, found):
+        alone = emulated.backend.run(case.call, *arrays)
+        assert results[0].tobytes() == alone[0].tobytes()
+        assert judge(case.call, arrays, results, backend.numerics(case.call))

@@ -85,6 +85,11 @@ class Program:
         named.update(*self.tables.values())
         return frozenset(at for label, at in self.labels.items() if label in named)
 
+    @cached_property
+    def is_asynchronous(self) -> bool:
+        """Whether anything may complete later than it is issued."""
+        return any(_ASYNCHRONOUS.match(i.op) for i in self.code)
+
     def located(self, text: str, why: str) -> str:
         """Return a message for the first instruction with a text, with its place in the source."""
         where = next((f" ({i.where})" for i in self.code if i.where and i.text == text), "")
@@ -114,6 +119,7 @@ class Program:
         return min(sizes)
 
 
+_ASYNCHRONOUS = re.compile(r"cp\.(?:reduce\.)?async\b|wgmma\b")
 _WRITE = re.compile(r"(?:st|atom|red)((?:\.[\w:]+)*?)(?:\.v(\d))?\.[subf]+(\d+)(?:x2)?")
 _ENTRY = re.compile(r"\.(?:visible|weak)\s+\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{", re.DOTALL)
 _PARAMETER = re.compile(

@@ -9,16 +9,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
 import triton.testing
-from triton.backends import backends
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -29,6 +27,7 @@ from ..decode.program import Fault, parse
 from ..memory.allocations import Allocation
 from ..state.launch import launch
 from ..tensor_cores import sums
+from .compiler import unassembled
 from .cuda import SMS, on_cpu
 from .tensors import SCRATCH, Address, Descriptor, Operands, tracked
 
@@ -86,9 +85,8 @@ def device(
         raise invalid("convref_ptx", f"bounds is {bounds!r}, needs 'tensor' or 'storage'")
     sums.check(tensor_cores)
     made = Device(int(found[1]), seed, late, findings, bounds, writable, tensor_cores, jobs)
-    nvidia = replace(backends["nvidia"], compiler=Compiler)
     with (
-        mock.patch.dict(backends, nvidia=nvidia),
+        unassembled(),
         mock.patch.object(driver, "_active", made),
         mock.patch.multiple(triton.testing, do_bench=_untimed, do_bench_cudagraph=_untimed),
         on_cpu(made.arch) if cuda else contextlib.nullcontext(),
@@ -113,21 +111,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.kernel}[{self.grid}]({', '.join(self.arguments)}): {self.text}"
-
-
-class Compiler(CUDABackend):
-    """Triton's compiler for NVIDIA up to PTX, without ptxas."""
-
-    def __init__(self, target: GPUTarget) -> None:
-        super().__init__(target)
-        self.binary_ext = "ptx"
-
-    def add_stages(self, stages: dict[str, Any], options: Any, language: Any) -> None:
-        super().add_stages(stages, options, language)
-        del stages["cubin"]
-
-    def hash(self) -> str:
-        return f"convref_ptx-{self.target.arch}"
 
 
 class Utilities:

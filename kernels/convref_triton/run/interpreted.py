@@ -1,12 +1,12 @@
 """A KernelPlan on CPU tensors, in the strict interpreter and with poisoned buffers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..interpreter import TYPES, execute
-from ..plan.launch import Buffer, Copy, KernelPlan, Table
+from ..plan.launch import Buffer, KernelPlan, Launch, Table
 
 
 def run(
@@ -17,14 +17,36 @@ def run(
     executor: Callable[..., Any] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Return every buffer of `plan` by name, results among them."""
+
+    def alone(steps: Sequence[Launch], tensors: Sequence[Any], writable: Sequence[Any]) -> None:
+        (executor or execute)(steps[0], tensors[0], writable=writable[0], seed=seed)
+
+    (found,) = run_all([plan], [operands], alone)
+    return found
+
+
+def run_all(
+    plans: Sequence[KernelPlan],
+    operands: Sequence[Mapping[str, torch.Tensor]],
+    # Runs the launches of a step on the tensors of each plan, the names of which are writable.
+    executor: Callable[[Sequence[Launch], Sequence[Any], Sequence[Any]], None],
+) -> list[dict[str, torch.Tensor]]:
+    """Return the buffers of each of some plans, whose steps are of the same kinds."""
+    tensors = [_tensors(plan, given) for plan, given in zip(plans, operands, strict=True)]
+    writable = [plan.buffers for plan in plans]
+    for steps in zip(*(plan.steps for plan in plans), strict=True):
+        launches = [step for step in steps if isinstance(step, Launch)]
+        if launches:
+            executor(launches, tensors, writable)
+            continue
+        for step, held in zip(steps, tensors):
+            copy(held[step.source], held[step.target], step.blocks)
+    return [{name: held[name] for name in plan.buffers} for plan, held in zip(plans, tensors)]
+
+
+def _tensors(plan: KernelPlan, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
-    tensors |= {name: held(table) for name, table in plan.tables.items()}
-    for step in plan.steps:
-        if isinstance(step, Copy):
-            copy(tensors[step.source], tensors[step.target], step.blocks)
-        else:
-            (executor or execute)(step, tensors, writable=plan.buffers, seed=seed)
-    return {name: tensors[name] for name in plan.buffers}
+    return tensors | {name: held(table) for name, table in plan.tables.items()}
 
 
 def copy(source: torch.Tensor, target: torch.Tensor, blocks: tuple[int, ...] = ()) -> None:
