@@ -69,6 +69,7 @@ class Backend(Protocol):
       that the court does not hand it wrong ones;
     - ``arms``, a tuple of `Arm` over which a campaign spreads its chunks, the plain one among them;
     - ``chunk``, how many examples are a chunk, where 1,000 take minutes;
+    - ``data``, on how many data a campaign runs each call that it draws, where calls are compiled;
     - ``run_many(calls, operands)``, which returns the results of `run` for each call, where a batch
       takes less time, and ``batch``, the number of calls in one;
     - ``serial``, true where two threads must not call it at once;

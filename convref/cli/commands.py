@@ -223,7 +223,9 @@ def _campaigns(
     for name in names:
         regions = () if more is None else knownbugs.of(name, more)
         large = getattr(dispatch.load(name), "large", True) and not settings.axes.laws
-        axes = replace(settings.axes, size=_chunk(name, settings.examples), large=large)
+        data = 1 if settings.axes.laws else getattr(dispatch.load(name), "data", 1)
+        size = _chunk(name, settings.examples)
+        axes = replace(settings.axes, size=size, large=large, data=data)
         own = replace(settings, backend=name, axes=axes, known=regions)
         outcome = terminal.run(own, console())
         good = good and outcome.good

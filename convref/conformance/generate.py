@@ -6,8 +6,8 @@ A chunk is a pure function of its axes and number, so shards, resume and replay 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ class Axes:
     laws: bool = False  # whether the laws of convolution are checked instead of results
     large: bool = False  # whether a few examples have more than 100,000 elements
     device: str = "cpu"  # where the operands are
+    data: int = 1  # on how many data each drawn call is run
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtypes", tuple(map(short, self.dtypes)))
@@ -63,8 +64,19 @@ def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
     """
     drawn = strategy(axes)
     words = np.random.Generator(np.random.Philox(key=_seed(axes.seed, chunk)))
-    cases = [drawn.of(words.bytes(drawn.size)) for _ in range(axes.size)]
+    cases = [drawn.of(words.bytes(drawn.size)) for _ in range(-(-axes.size // axes.data))]
+    if axes.data > 1:
+        cases = [one for case in cases for one in _on_data(case, axes, words)][: axes.size]
     return cases if axes.device == "cpu" else [case.on(axes.device) for case in cases]
+
+
+def _on_data(case: Case, axes: Axes, draw: np.random.Generator) -> Iterator[Case]:
+    """Yield the case, and its call on other data."""
+    yield case
+    fills = strategies.suitable(case.call, axes.fills or strategies.MIXTURE)
+    for _ in range(axes.data - 1):
+        fill = fills[draw.integers(len(fills))]
+        yield replace(case, fill=fill, seed=int(draw.integers(2**16)))
 
 
 def arm_of(axes: Axes, chunk: int, arms: Sequence[Arm]) -> Arm:

@@ -37,6 +37,7 @@ from .fills import available
 T = TypeVar("T")
 
 DTYPES = ("f32", "bf16", "f16", "f64")
+MIXTURE = ("int", "int", "int", "normal", *FILLS)  # of fills
 TAPE = 72  # bytes; the longest case of convolution reads 60
 LONG_TAPE = 104  # for ops that have more operands, and more to choose
 LARGE_ELEMENTS, LARGE_MACS = 140_000, 500_000  # limits of a large example
@@ -271,7 +272,7 @@ def cases(
     passes: Sequence[str] | None = None,
     *,
     dtypes: Sequence[str] = DTYPES,
-    fills: Sequence[str] = ("int", "int", "int", "normal", *FILLS),
+    fills: Sequence[str] = MIXTURE,
     **options: Any,
 ) -> Built[Case]:
     """Return a strategy for cases: a call with fill and seed, all that an experiment needs.
@@ -308,14 +309,22 @@ def cases(
         if not any(available(fill, dtype) for fill in fills):
             raise invalid("strategies", f"{dtype} has none of the fills {fills}")
 
-    @cache
-    def suitable(op: str, dtype: str) -> list[str]:
-        possible = [fill for fill in fills if available(fill, dtype)] or ["int"]
-        return [fill for fill in possible if fill not in OPS[op].unsuitable_fills] or possible
+    fills = tuple(fills)
 
     def build(tape: Tape) -> Case:
         call = drawn.build(tape)
         fill = tape.choose if OPS[call.op].multiplies else tape.pick
-        return Case(call, fill(suitable(call.op, call.dtype)), tape.word(2))
+        return Case(call, fill(suitable(call, fills)), tape.word(2))
 
     return Built(build, drawn.size, drawn.large)
+
+
+def suitable(call: Call, fills: tuple[str, ...]) -> list[str]:
+    """Return those of some fills that the type of a call has and that suit its op."""
+    return _suitable(call.op, call.dtype, fills)
+
+
+@cache
+def _suitable(op: str, dtype: str, fills: tuple[str, ...]) -> list[str]:
+    possible = [fill for fill in fills if available(fill, dtype)] or ["int"]
+    return [fill for fill in possible if fill not in OPS[op].unsuitable_fills] or possible

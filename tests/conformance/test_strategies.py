@@ -1,6 +1,7 @@
 """The strategies: valid by construction, as varied as promised, and fast."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from convref import dtypes
 from convref.case import FILLS
 from convref.conformance.fills import available
+from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.strategies import calls, cases, problems
 from convref.errors import ConvrefError
 
@@ -190,3 +192,15 @@ def test_shrinks_to_the_plainest_problem():
     assert (simplest.n, simplest.k, simplest.c, simplest.groups) == (1, 1, 2, 1)
     assert simplest.filter == simplest.input == simplest.stride == (1, 1)
     assert simplest.padding == ((0, 0), (0, 0))
+
+
+def test_each_drawn_call_is_run_on_several_data():
+    """The calls are those that are drawn without, and the fills suit them."""
+    axes = Axes(2, ("lp_pool",), dtypes=("f32",), size=40)
+    cases = chunk_cases(replace(axes, data=4), 3)
+    assert [case.call for case in cases] == [
+        case.call for case in chunk_cases(replace(axes, size=10), 3) for _ in range(4)
+    ]
+    assert len({(case.fill, case.seed) for case in cases}) == len(cases)
+    assert "subnormal" not in {case.fill for case in cases}
+    assert len(chunk_cases(replace(axes, size=7, data=4), 0)) == 7

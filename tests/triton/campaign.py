@@ -1,7 +1,7 @@
 """Judge one kernel on random cases, each on a random tile, interpreted or as PTX.
 
 ``python tests/triton/campaign.py KERNEL --examples 3000 [--ptx]`` prints the lines that fail. As
-PTX, each compiled call is run on several fills.
+PTX, compiled kernels are run on several sizes, and each call on several fills.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import argparse
 import random
 import time
 import types
+from contextlib import suppress
 from dataclasses import replace
+from math import prod
 
 from forced import channels_innermost, facts, judged, planned, regrouped
 
@@ -18,6 +20,8 @@ from convref.case import FILLS
 from convref.conformance.fills import available
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
+from convref.errors import ConvrefError, invalid
+from convref.ops import OPS
 from convref_triton import backend, emulated
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import tasks
@@ -26,7 +30,8 @@ from convref_triton.plan.kernels import BY_NAME
 PASSES = {"gather": "fprop", "scatter": "dgrad", "correlate": "wgrad"}
 # Channels of a group.
 EACH = {"blocks": (2, 4, 6, 8, 16), "blocks_wgrad": (1, 2, 3, 4, 5, 7, 8, 12, 16, 31)}
-FILLS_OF_A_CALL = 5  # as PTX
+SIZES_OF_KERNELS, FILLS_OF_A_CALL = 3, 5  # as PTX
+TRIES = 20  # of sizes that compile to the same kernels
 SMALL = {"max_elements": 200, "max_macs": 2_000}
 
 
@@ -67,41 +72,83 @@ def on_a_tile(spec, case, pick):
     return builder.plan()
 
 
+def resized(case, rng):
+    """Return the case with another batch and other extents; ConvrefError if there is none."""
+    problem = case.call.problem
+    sizes = tuple(rng.randint(1, 2 * size + 2) for size in problem.input)
+    sizes = tuple(rng.choice(pair) for pair in zip(sizes, problem.input))
+    batch = rng.choice((problem.n, rng.randint(1, 4)))
+    other = replace(case, call=replace(case.call, problem=replace(problem, n=batch, input=sizes)))
+    shapes = map(other.call.problem.shape, other.call.roles)
+    if max(map(prod, shapes)) > 2 * SMALL["max_elements"]:
+        raise invalid("campaign", "is too large")
+    return other
+
+
+def relatives(spec, case, made, pick, rng):
+    """Yield the case and its plan, then those of other sizes with the same compiled kernels."""
+    yield case, made
+    wanted, seen = emulated.kernels(made), {case.call}
+    for _ in range(TRIES):
+        with suppress(ConvrefError):
+            other = resized(case, rng)
+            plan = None if other.call in seen else on_a_tile(spec, other, pick)
+            if plan is not None and emulated.kernels(plan) == wanted:
+                seen.add(other.call)
+                yield other, plan
+        if len(seen) == SIZES_OF_KERNELS:
+            return
+
+
 def variants(case, count, rng):
     """Yield the case, and its call with other data."""
     yield case
-    fills = [fill for fill in FILLS if available(fill, case.call.dtype)]
+    unsuitable = OPS[case.call.op].unsuitable_fills
+    possible = (fill for fill in FILLS if available(fill, case.call.dtype))
+    fills = [fill for fill in possible if fill not in unsuitable]
     for _ in range(count - 1):
         yield replace(case, fill=rng.choice(fills), seed=rng.randrange(2**16))
 
 
-def wrong(case, made, executor):
-    """Return why the results of a plan are wrong, nothing if they are right."""
-    arrays = operands(case)
-    tensors, _ = facts(case.call, arrays)
+def wrong(cases, plans, executor):
+    """Return of each case why the results of its plan are wrong, nothing if they are right."""
+    arrays = [operands(case) for case in cases]
+    tensors = [facts(case.call, each)[0] for case, each in zip(cases, arrays)]
     try:
-        told = judged(case, arrays, executor(made, tensors))
+        found = executor(plans, tensors)
     except Exception as error:  # a fault of an interpreter
-        return f"{type(error).__name__}: {error}"
-    return "" if told else f"{told.kind}: {told.reason}"
+        if len(cases) == 1:
+            return [f"{type(error).__name__}: {error}"]
+        alone = (wrong([case], [made], executor) for case, made in zip(cases, plans))
+        return [reason for (reason,) in alone]
+    verdicts = map(judged, cases, arrays, found)
+    return ["" if told else f"{told.kind}: {told.reason}" for told in verdicts]
+
+
+def interpreted_all(plans, tensors):
+    return [backend.backend.interpret(made, held) for made, held in zip(plans, tensors)]
 
 
 def main(name, examples, ptx, seed):
     spec, rng, start = BY_NAME[name], random.Random(seed), time.perf_counter()
-    executor = (emulated if ptx else backend).backend.interpret
-    done = failed = calls = 0
+    executor = emulated.backend.interpret_all if ptx else interpreted_all
+    done = failed = calls = kernels = 0
     for case in drawn(spec, rng):
         pick = rng.randrange(2**16)
         if (made := on_a_tile(spec, case, pick)) is None:
             continue
-        calls += 1
-        for one in variants(case, FILLS_OF_A_CALL if ptx else 1, rng):
-            if reason := wrong(one, made, executor):
-                failed += 1
-                print(f"{one} {made.reason} pick {pick}: {reason}", flush=True)
+        kernels += 1
+        of_it = [*relatives(spec, case, made, pick, rng)] if ptx else [(case, made)]
+        fills = FILLS_OF_A_CALL if ptx else 1
+        chosen = [(one, plan) for other, plan in of_it for one in variants(other, fills, rng)]
+        for (one, plan), reason in zip(chosen, wrong(*zip(*chosen), executor)):
             done += 1
-        if done >= examples or calls % 100 == 0:
-            text = f"{name}: {done} examples of {calls} calls, {failed} wrong"
+            if reason:
+                failed += 1
+                print(f"{one} {plan.reason} pick {pick}: {reason}", flush=True)
+        calls += len(of_it)
+        if done >= examples or kernels % 100 == 0:
+            text = f"{name}: {done} examples of {calls} calls of {kernels} kernels, {failed} wrong"
             print(f"{text}, {time.perf_counter() - start:.0f} s", flush=True)
         if done >= examples:
             return failed > 0

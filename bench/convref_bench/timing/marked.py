@@ -66,8 +66,9 @@ def court(backend: str, ops: Sequence[str] = ("conv",), dtypes: tuple[str, ...] 
     """Return what measures how many examples two workers judge in a second, once they run."""
 
     def measure(seconds: float) -> Measured:
-        size = getattr(load(backend), "chunk", Axes().size)
-        axes = Axes(ops=ops_of(ops), dtypes=dtypes, size=size)
+        named = load(backend)
+        size, data = getattr(named, "chunk", Axes().size), getattr(named, "data", 1)
+        axes = Axes(ops=ops_of(ops), dtypes=dtypes, size=size, data=data)
         settings = campaign.Settings(backend, axes, 3 * seconds, jobs=2, shrinks=False)
         yield backend, _rate(_watched(settings))
 
