@@ -28,7 +28,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ _MEMORY: dict[str, tuple[type, Callable[[Spec], Any]]] = {
     "step": (int, lambda spec: max((k for _, k in spec.step), default=1)),
     "off": (int, lambda spec: spec.offset),
 }
+_KIND = ("op", "pass", "dt")  # what campaigns draw few of
 _KINDS: dict[str, type] = {"integer": int, "flag": int, "float": float, "word": str}  # by codec
 # The fields with one value that some op has, by their key in the line.
 _FIELDS: dict[str, type] = {
@@ -163,14 +164,24 @@ class Region:
         Without the backend's fingerprint, a region with an ``fp.`` term contains nothing.
         """
         call = item.call if isinstance(item, Case) else item
-        plain = [term for term in self.terms if term.scope != "any" or term.field not in _AXIS]
+        plain, moving = self._parts
         if not all(_holds(term, item, call, facts) for term in plain):
             return False
-        moving = [term for term in self.terms if term not in plain]
         return not moving or any(
             all(term.holds(_AXIS[term.field](call, a)) for term in moving)
             for a in range(call.problem.rank)
         )
+
+    def may_contain(self, call: Call) -> bool:
+        """Return whether some call of the op, the pass and the dtype of `call` may be in it."""
+        known = (term for term in self.terms if not term.scope and term.field in _KIND)
+        return all(term.holds(_CALL[term.field][1](call)) for term in known)
+
+    @cached_property
+    def _parts(self) -> tuple[list[Term], list[Term]]:
+        """The terms by themselves, and those that must hold on one axis together."""
+        moving = [term for term in self.terms if term.scope == "any" and term.field in _AXIS]
+        return [term for term in self.terms if term not in moving], moving
 
 
 def _holds(term: Term, item: Call | Case, call: Call, facts: Facts | None) -> bool:

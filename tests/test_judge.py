@@ -11,6 +11,8 @@ from convref import Numerics, dtypes, judge, oracle, parse
 from convref.conformance.examine import ZERO_MEAN
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
+from convref.judge import exact, reference
+from convref.judge.references import Exhibit
 
 FILLS = ("normal", "wide", "positive", "subnormal")
 DTYPES = ("f32", "f16", "bf16")
@@ -277,3 +279,29 @@ def test_integers_wrap_and_nothing_else():
     given = np.full((1, 1, 1), 100, np.int8), np.full((1, 1, 1), 3, np.int8), None
     assert judge(call, given, (np.full((1, 1, 1), 44, np.int8),), Numerics("exact"))
     assert not judge(call, given, (np.full((1, 1, 1), 127, np.int8),), Numerics("exact"))
+
+
+@pytest.mark.parametrize("op", ["conv", "matmul", "unfold", "avg_pool"])
+def test_the_largest_operands_bound_every_sum_of_absolute_values(op):
+    """So that exact data need no such sums; convolution's are those of every fill."""
+    bounded = 0
+    for case in chunk_cases(Axes(3, (op,), size=200), 0):
+        given = operands(case)
+        ref = reference(case.call, given)
+        for role, value in zip(case.call.signature.results, ref.values):
+            it = Exhibit(ref, role, value)
+            if value is None or not value.size or it.is_discrete or it.kinds is not None:
+                continue
+            most = exact.most(it)
+            assert it.sums.max() <= most * (1 + 2.0**-50), f"{case}: {role}"
+            bounded += most < np.inf
+    assert bounded or op != "conv"
+
+
+def test_exact_data_are_judged_without_sums_of_absolute_values():
+    case = parse("conv.backward:n2c3k4_i8x8_f3x3_p1:dt=bf16")
+    given = operands(case)
+    ref = reference(case.call, given)
+    assert judge(case.call, given, oracle.evaluate(case.call, *given), Numerics(), ref=ref)
+    assert "sums" not in vars(ref)
+    assert all((s is None) == (v is None) for s, v in zip(ref.sums, ref.values))

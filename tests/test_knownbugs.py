@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from convref import dispatch, knownbugs, parse
+from convref.conformance.generate import Axes, chunk_cases
+from convref.conformance.workers.worker import Task
 from convref.errors import ConvrefError
 from convref.knownbugs import known, parse_regions, refusals, regions, shipped
 
@@ -270,3 +272,18 @@ def test_auto_skips_a_known_bug_with_a_reason():
     beside = parse(line.replace(",w.hwoi", "")).call
     assert dispatch.plan(beside, "auto", "torch").backend.name == "torch"
     assert dispatch.plan(parse(line).call, "torch", "torch").backend.name == "torch"
+
+
+def test_regions_left_out_by_op_pass_and_type_contain_no_such_call():
+    """A campaign looks at the others alone, and finds the same bugs."""
+    of_rank = parse_regions("a | b | op = resize, rank = 1 | - | why")
+    task = Task(known=(*of_rank, *shipped()))
+    found, looked_at = [], 0
+    for op in ("conv", "max_pool", "resize"):
+        for case in chunk_cases(Axes(4, (op,), dtypes=("f32", "bf16", "i8"), size=150), 0):
+            ids = [region.id for region in task.known if region.contains(case, {})]
+            assert task.known_bug(case, {}) == (ids[0] if ids else None)
+            found += ids
+            looked_at += sum(region.may_contain(case.call) for region in shipped())
+    assert len(set(found)) > 5
+    assert looked_at < 450 * len(shipped()) / 2

@@ -195,6 +195,16 @@ class Call:
 
     def is_present(self, role: str) -> bool:
         """Return whether the operand in `role` is an array (else None)."""
+        if role not in self._present:
+            self._present[role] = self._is_present(role)
+        return self._present[role]
+
+    @cached_property
+    def _present(self) -> dict[str, bool]:
+        """What `is_present` has found."""
+        return {}
+
+    def _is_present(self, role: str) -> bool:
         if not self.problem.has(role):
             return False
         if (role.endswith("_dot") or role.startswith("dd")) and self.possible_tangents:
@@ -241,6 +251,16 @@ class Call:
 
     def products(self, role: str) -> int:
         """Return the most additions on the path to one element of the result `role`."""
+        if role not in self._additions:
+            self._additions[role] = self._products(role)
+        return self._additions[role]
+
+    @cached_property
+    def _additions(self) -> dict[str, int]:
+        """What `products` has found."""
+        return {}
+
+    def _products(self, role: str) -> int:
         base = self.problem.products(role)
         sums = len(TERMS[self.op, self.pass_, role].products)
         return base if sums < 2 else base * max(1, len(self.terms(role).products)) + 1

@@ -201,7 +201,7 @@ def _judged(
 ) -> Finding:
     """Return the verdict of the judge, and of a pass whether it is repeatable and not vacuous."""
     call, line = case.call, str(case)
-    ref = reference(call, given)
+    ref = reference(call, given, checked=True)
     assert not isinstance(runs.once, str)
     zero_mean = case.fill in ZERO_MEAN
     verdict = judge(call, given, runs.once, numerics, zero_mean=zero_mean, ref=ref)

@@ -196,6 +196,8 @@ def _int(case: Case, role: str, dtype: str, words: Words) -> Array:
     if dtype[0] != "u":
         result *= _signs(words)
     base = BASE_ROLE[role]
+    if by_filter == by_batch == 1:
+        return result
     first, second, *space = words.shape if len(words.shape) > 1 else (1, 1)
     rows, columns, places = np.arange(first), np.arange(second), prod(space)
     if base == "w" and by_filter > 1:  # evenly in each row and in each column of the filter

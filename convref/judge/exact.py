@@ -2,22 +2,22 @@
 
 import numpy as np
 
-from .. import dtypes
+from .. import dtypes, oracle
 from ..arrays import Array
 from .numerics import Numerics
-from .references import Exhibit, Reference
+from .references import Exhibit
 from .verdicts import Verdict, element, first
 
 
 def applies(it: Exhibit, numerics: Numerics) -> bool:
     """Return whether there is one right result in every order of summation."""
     integers = it.ref.integral and it.kinds is None and it.terms.kind != "formula"
-    return it.is_discrete or (integers and _is_exact(it.ref, it.sums, numerics))
+    return it.is_discrete or (integers and _is_exact(it, numerics))
 
 
-def _is_exact(ref: Reference, sums: Array, numerics: Numerics) -> bool:
+def _is_exact(it: Exhibit, numerics: Numerics) -> bool:
     """Return whether every partial sum is representable wherever it may be rounded."""
-    code = ref.call.dtype
+    ref, code = it.ref, it.call.dtype
     wide = numerics.accumulator
     if wide is None or numerics.stages or numerics.weights:
         wide = code
@@ -26,7 +26,16 @@ def _is_exact(ref: Reference, sums: Array, numerics: Numerics) -> bool:
     if not ref.call.problem.is_exact(code):
         return False
     limit = 2.0 ** min(dtypes.number(wide).digits, dtypes.number(dtypes.accumulator(code)).digits)
-    return float(sums.max()) * numerics.growth * ref.call.problem.grain <= limit
+    scale = numerics.growth * ref.call.problem.grain
+    return most(it) * scale <= limit or float(it.sums.max()) * scale <= limit
+
+
+def most(it: Exhibit) -> float:
+    """Return a number that no sum of absolute values exceeds: that of the largest operands."""
+    if it.terms.kind != "sum" or (it.call.op, it.call.pass_) in oracle.MAGNITUDES:
+        return np.inf
+    largest = it.ref.largest
+    return it.call.products(it.role) * max(largest, largest * largest)  # inf if that overflows
 
 
 def verdict(it: Exhibit) -> Verdict:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -22,12 +23,19 @@ class Reference:
     call: Call
     operands: Arrays
     values: Arrays
-    sums: Arrays
+    discrete: tuple[bool, ...]  # of each result, whether it is a copy or integers
+    scale: Callable[[], Arrays]  # returns the formula on absolute values; see `sums`
     integral: bool
     largest: float
     kinds: dict[str, Kinds]
     # what rounded positions may change, by the unit roundoffs of positions and of weights
     moved: dict[tuple[float, float], Arrays] = field(default_factory=dict)
+
+    @cached_property
+    def sums(self) -> Arrays:
+        """The formula on absolute values, None of discrete results; exact ones need none."""
+        pairs = zip(self.discrete, self.scale(), strict=True)
+        return tuple(None if discrete else sums for discrete, sums in pairs)
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Exhibit:
     @property
     def is_discrete(self) -> bool:
         """Return whether the result is a copy or integers, so that nothing is rounded."""
-        return self.ref.sums[self.place] is None
+        return self.ref.discrete[self.place]
 
     @property
     def place(self) -> int:
@@ -90,31 +98,35 @@ def _check(call: Call, operands: Sequence[Array | None]) -> None:
     check_operands(call, operands, where)
 
 
-def reference(call: Call, operands: Sequence[Array | None]) -> Reference:
-    """Return the reference of `call` on `operands`, in the oracle's wider type."""
-    _check(call, operands)
+def reference(call: Call, operands: Sequence[Array | None], *, checked: bool = False) -> Reference:
+    """Return the reference of `call` on `operands`, in the oracle's wider type.
+
+    `checked` says that the operands are known to fit the call.
+    """
+    if not checked:
+        _check(call, operands)
     wide, raw = dtypes.accumulator(call.dtype), tuple(operands)
     roles, whole = call.signature.results, call.dtype in ("obj", *dtypes.INTEGERS)
     made_as = [TERMS[call.op, call.pass_, role].kind for role in roles]
     nothing: Arrays = (None,) * len(roles)
-    exact = nothing
+    exact, discrete = nothing, tuple(whole or kind == "copy" for kind in made_as)
     if whole or "copy" in made_as:
         exact = oracle.evaluate(call, *raw, out=wide if whole else None)
     if whole or set(made_as) == {"copy"}:
-        return Reference(call, raw, exact, nothing, True, 0.0, {})
+        return Reference(call, raw, exact, discrete, lambda: nothing, True, 0.0, {})
     finite, found = _each(call, raw, lambda a: _real_wide(a, wide)), {}
     data = finite
     if not all(a is None or np.isfinite(a).all() for a in finite):
         data = _each(call, raw, lambda a: finite_part(a, wide))
         finite = _finite_operands(call, raw)
         found = {} if call.problem.may_cancel else kinds(call, raw)
-    values = oracle.evaluate(call, *finite, out=wide)
-    sums = oracle.magnitudes(call, *finite, values=values)
-    values = tuple(e if k == "copy" else v for k, e, v in zip(made_as, exact, values))
-    sums = tuple(None if k == "copy" else s for k, s in zip(made_as, sums))
+    found_values = oracle.evaluate(call, *finite, out=wide)
+    scale = partial(oracle.magnitudes, call, *finite, values=found_values)
+    values = tuple(e if k == "copy" else v for k, e, v in zip(made_as, exact, found_values))
     numbers = [a for r, a in zip(call.roles, data) if a is not None and r not in OWN_TYPE]
     largest = max((float(np.abs(a).max()) for a in numbers if a.size), default=0.0)
-    return Reference(call, raw, values, sums, all(map(_is_integral, numbers)), largest, found)
+    whole = all(map(_is_integral, numbers))
+    return Reference(call, raw, values, discrete, scale, whole, largest, found)
 
 
 def _each(call: Call, operands: Arrays, function: Callable[[Array], Array]) -> Arrays:

@@ -34,6 +34,7 @@ from ._windows import Array, Results, first_reads
 __all__ = [
     "DISPLACEMENTS",
     "FORMULAS",
+    "MAGNITUDES",
     "accumulator",
     "displacements",
     "evaluate",

@@ -63,11 +63,14 @@ def _overlap(axes: tuple[Axis, ...]) -> tuple[Any, Any]:
 def windows(padded: Array, axes: tuple[Axis, ...]) -> Array:
     """Return (*lead, *padded) as a view (*lead, *filter, *small): what each tap reads."""
     lead = padded.ndim - len(axes)
-    strides = padded.strides[lead:]
-    steps = [stride * axis.dilation for stride, axis in zip(strides, axes)]
-    steps += [stride * axis.stride for stride, axis in zip(strides, axes)]
+    pairs = [*zip(padded.strides[lead:], axes)]
+    steps = [stride * axis.dilation for stride, axis in pairs]
+    steps += [stride * axis.stride for stride, axis in pairs]
     sizes = [axis.taps for axis in axes] + [axis.small for axis in axes]
-    return as_strided(padded, (*padded.shape[:lead], *sizes), (*padded.strides[:lead], *steps))
+    shape, strides = (*padded.shape[:lead], *sizes), (*padded.strides[:lead], *steps)
+    if padded.flags.c_contiguous and padded.size and not padded.dtype.hasobject:
+        return np.ndarray(shape, padded.dtype, padded, 0, strides)  # as below, in a fifth of it
+    return as_strided(padded, shape, strides)
 
 
 def add_to_windows(written: Array, values: Array, rank: int) -> None:

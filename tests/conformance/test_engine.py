@@ -441,3 +441,30 @@ def test_outputs_are_guarded_and_poisoned(hostile, name, reason):
     assert found.verdict == ("wrong" if name == "unwritten" else "wrote-outside")
     assert reason in found.reason
     assert [f.verdict for f in masked] == [found.verdict]
+
+
+FORWARD_MODE = """
+import sys
+from importlib import import_module
+from convref.case import parse
+from convref.conformance.examine import examine
+from convref.conformance.workers.engine import FORK_SAFE
+from convref.conformance.workers.worker import raw
+from convref.dispatch import load
+for name in FORK_SAFE["torch"]:
+    import_module(name)
+before = len(sys.modules)
+case = parse("conv.jvp:n1c12k12g4_i8x1x4_f1x2x1_s5x2x4_p26,5x0,0x0,2_d5x2x18:t=1:tan=xw")
+found = examine(case, raw(load("torch")))
+print(found.verdict, len(sys.modules) - before)
+"""
+
+
+def test_a_worker_of_torch_imports_little_of_its_own():
+    """Forward mode may import the compiler, hundreds of modules, again after each crash."""
+    pytest.importorskip("torch")
+    command = [sys.executable, "-c", FORWARD_MODE]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    verdict, count = text.split()[-2:]
+    assert verdict == "pass"
+    assert int(count) < 100

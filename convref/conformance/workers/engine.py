@@ -29,7 +29,13 @@ except ImportError as error:
     raise missing_extra("check", error) from None
 
 POLL_SECONDS = 0.1
-FORK_SAFE = ("numpy", "loops", "torch")
+# Modules of backends that survive a fork. PyTorch's forward mode imports the other one where it
+# decomposes an op, which takes each worker seconds, and again after each crash.
+FORK_SAFE: dict[str, tuple[str, ...]] = {
+    "numpy": ("convref.backends.numpy",),
+    "loops": ("convref.backends.loops",),
+    "torch": ("convref.backends.torch", "torch._dynamo"),
+}
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # Shares of a processor. A process that gets less than BUSY may be one of many on a busy machine,
 # and is given PATIENCE time limits; one that gets less than IDLE waits for something.
@@ -359,7 +365,7 @@ def preload(names: Sequence[str]) -> None:
 
     Only frameworks that are known to survive a fork; any other is imported by each worker.
     """
-    modules = [f"convref.backends.{name}" for name in names if name in FORK_SAFE]
+    modules = [module for name in names for module in FORK_SAFE.get(name, ())]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["convref.conformance.workers.worker", *modules])
 

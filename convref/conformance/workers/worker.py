@@ -4,6 +4,7 @@ If this process dies, the write-ahead file holds the example that was running, a
 delivered those that were finished.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
@@ -59,7 +60,16 @@ class Task:
 
     def known_bug(self, case: Case, facts: dict[str, str]) -> str | None:
         """Return the id of the known bug whose region contains the case, or None."""
-        return next((region.id for region in self.known if region.contains(case, facts)), None)
+        call = case.call
+        kind = call.op, call.pass_, call.dtype
+        if kind not in self._of_kind:
+            self._of_kind[kind] = [region for region in self.known if region.may_contain(call)]
+        return next((r.id for r in self._of_kind[kind] if r.contains(case, facts)), None)
+
+    @cached_property
+    def _of_kind(self) -> dict[tuple[str, ...], list[Region]]:
+        """The known bugs that may be met by op, pass and dtype, filled as those occur."""
+        return {}
 
 
 @dataclass
@@ -121,6 +131,7 @@ def main(
         backend = load(name)
         arms = tuple(getattr(backend, "arms", ()))
         made_of = dict(raw(backend).fingerprint())
+        gc.freeze()  # what a framework made stays: collections need not look at it again
         pipe.send(Report(0, 0, ready=True, fingerprint=made_of, arms=arms))
         while True:
             task = pipe.recv()
