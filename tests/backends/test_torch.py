@@ -21,6 +21,7 @@ from convref.backends.torch.adapter import TorchBackend, backend, without_onednn
 from convref.conformance import fills, strategies
 from convref.conformance.operands import operands as drawn
 from convref.judge import judge
+from convref.ops import SIGNATURE
 
 PARTS = {
     "cudnn.conv": torch.backends.cudnn.conv,
@@ -366,3 +367,20 @@ def test_results_are_in_the_order_of_their_roles_whatever_the_mask(mask, size):
     call = parse(f"gelu.double_backward:n1c2_i{size}:mask={mask}").call
     results = backend.run(call, *(np.ones(call.problem.shape(r), np.float32) for r in call.roles))
     assert [r is not None for r in results] == [bit == "1" for bit in mask]
+
+
+@pytest.mark.parametrize("op", sorted(op for op, pass_ in SIGNATURE if pass_ == "jvp"))
+def test_tangents_within_a_forward_mode_of_the_caller_are_right(op: str) -> None:
+    drawn_cases = strategies.cases(ops=[op], passes=["jvp"], dtypes=["f32"], fills=["normal"])
+
+    @settings(max_examples=3)
+    @given(drawn_cases)
+    def check(case: Any) -> None:
+        if backend.supports(case.call) is not None:
+            return
+        arrays = drawn(case)
+        with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+            found = backend.run(case.call, *arrays)
+        assert judge(case.call, arrays, found, backend.numerics(case.call))
+
+    check()

@@ -47,8 +47,10 @@ _CODES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 FLAGS = ("return_indices", "inplace")
 _NAMED = Parameter.POSITIONAL_OR_KEYWORD
 _is_tracing = torch._C._get_tracing_state
-_seen: dict[Any, tuple[Callable[..., Any] | None, bool, bool]] = {}
-_decisions: ContextVar[list[bool] | None] = ContextVar("convref_decisions", default=None)
+_Found = tuple[Callable[..., Any] | None, bool, bool, Callable[..., Any] | None]
+_NONE: _Found = (None, False, False, None)
+_seen: dict[Any, _Found] = {}
+_decisions: ContextVar[list[Any] | None] = ContextVar("convref_decisions", default=None)
 
 
 class Observer(TorchDispatchMode):  # type: ignore[misc]
@@ -100,7 +102,7 @@ class Native:
                 if len(_seen) >= MAX_SEEN:
                     _seen.clear()
                 _seen[key] = found
-        function, first, second = found
+        function, first, second, twice = found
         # a compiled function has no second derivatives, an exported one has none
         recorded = second or (first and _is_compiling())
         if _is_tracing():
@@ -118,12 +120,12 @@ class Native:
         ):
             function = None
         elif not (recorded or not is_recorded(operands) or torch.compiler.is_exporting()):
-            alone = len(operands) == 1 and first and not any(flags)
-            function = self._with_second(function, settings, backend) if alone else None
+            function = twice
         if (decisions := _decisions.get()) is not None:
             x, *others = (t for t in operands if t is not None)  # others may be unfrozen later
             always = recorded or not (others or x.requires_grad)
-            decisions.append(function is not None and always and not autocast)
+            known = function is not None and not autocast
+            decisions.append(known and (always or (function is twice and twice)))
         return function
 
     def _with_second(self, function: Callable[..., Any], settings: Any, backend: str) -> Any:
@@ -135,25 +137,34 @@ class Native:
             y = self.op.run((x,), settings, backend)[0]
             return torch.autograd.grad(y, x, grads[0], create_graph=True)
 
+        single: list[bool] = []  # whether PyTorch's function is one op, so that its node is found
+
         def run(x: Tensor) -> Any:
             y = function(x)
-            if y.grad_fn.next_functions[0][0] is not get_gradient_edge(x).node:
-                return self.op.run((x,), settings, backend)[0]  # not one op of PyTorch's
-            y.grad_fn.register_hook(partial(gradient, x))
+            if (node := y.grad_fn) is None:
+                return y
+            if not single:
+                single.append(node.next_functions[0][0] is get_gradient_edge(x).node)
+            if not single[0]:
+                return self.op.run((x,), settings, backend)[0]
+            node.register_hook(partial(gradient, x))
             return y
 
         return run
 
     def _decided(
         self, operands: Any, settings: Any, backend: str, flags: tuple[Any, ...]
-    ) -> tuple[Callable[..., Any] | None, bool, bool]:
-        """Return PyTorch's function, if it computes the op, and whether also its derivatives."""
+    ) -> _Found:
+        """Return PyTorch's function, if it computes the op, and whether also its derivatives.
+
+        The last is the function with convref's second derivative, where PyTorch's has only a first.
+        """
         if not all(t is None or type(t) in _PLAIN for t in operands):
-            return None, False, False
+            return _NONE
         with _untraced():
             values = tuple(map(_hinted, settings))
             if not _takes(dict(zip(self.op.definition.settings, values))):
-                return None, False, False
+                return _NONE
             shapes = [None if t is None else _hinted(tuple(t.shape)) for t in operands]
             made = self.op.configured(shapes, values, backend)
             roles = self.op.row.signature.operands
@@ -161,12 +172,15 @@ class Native:
             found = {role: self._facts(role, t, shape) for role, t, shape in given if t is not None}
             if self.op.widens:
                 if len({fact.dtype for fact in found.values()}) > 1:
-                    return None, False, False
+                    return _NONE
                 # as `model.half()` makes them: ATen computes with 16-bit statistics in float32
                 found = {r: f._replace(dtype=role_dtype(r, f.dtype)) for r, f in found.items()}
             call = call_of_facts(made.config, self._with_statistics(found))
             alone, first, second = _decide(call, backend, self.ordered)
-        return (self.make(settings, flags) if alone else None), first, second
+        function = self.make(settings, flags) if alone else None
+        if function is None or len(operands) > 1 or second or not first or any(flags):
+            return function, first, second, None
+        return function, first, second, self._with_second(function, settings, backend)
 
     def _written(self, settings: Any, backend: str, flags: tuple[Any, ...]) -> Callable[..., Any]:
         """Return the function of proxies that writes a call of convref into their graph."""
@@ -319,9 +333,12 @@ def as_call(function: Any, *inputs: Any, **named: Any) -> Any:
 
 
 @contextmanager
-def decisions() -> Iterator[list[bool]]:
-    """Collect whether PyTorch computes each op that is called, and all derivatives of it."""
-    found: list[bool] = []
+def decisions() -> Iterator[list[Any]]:
+    """Collect whether PyTorch computes each op that is called, and all derivatives of it.
+
+    In the place of True there may be the function that does, of the op's one operand.
+    """
+    found: list[Any] = []
     token = _decisions.set(found)
     try:
         yield found

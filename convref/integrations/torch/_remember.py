@@ -43,7 +43,7 @@ def make(method, native):
       return method({given})
     for known in self._known:
       if known[0]({x}){same}:
-        return native(self, {x})
+        return native(self, {x}) if known[2] is True else known[2]({x})
     return remembered(method, self, {x})
   return {name}
 """
@@ -81,10 +81,11 @@ def remembered(method: Callable[..., Any], layer: Any, x: Tensor) -> Any:
         found = method(layer, x)
     stored = layer._parameters
     own = all(getattr(layer, name, None) is stored.get(name) for name in _OWN)
-    may = native and all(native) and own and "replaces" in vars(type(layer))
+    plain = all(each is True for each in native) or (len(native) == 1 and native[0])
+    may = native and plain and own and "replaces" in vars(type(layer))
     if may and (check := _check(x)) is not None:
         weight = stored.get("weight")
-        new = check, weight is not None and weight.data_ptr()
+        new = check, weight is not None and weight.data_ptr(), plain
         vars(layer)["_known"] = (new, *layer._known[: MAX_KINDS - 1])
     return found
 

@@ -22,6 +22,7 @@ LAYERS = {
     "GroupNorm": lambda: nn.GroupNorm(1, 2),
     "MaxPool2d": lambda: nn.MaxPool2d(2),
     "SiLU": lambda: nn.SiLU(),
+    "Hardsigmoid": lambda: nn.Hardsigmoid(),  # ATen has no second derivative of it
 }
 
 
@@ -116,6 +117,18 @@ def test_remembered_inputs_have_derivatives_and_backends(name):
     layer.backend = "nowhere"
     with pytest.raises(ValueError, match="nowhere"):
         layer(x)
+
+
+def test_a_second_derivative_that_aten_lacks_is_remembered_too(slow):
+    layer = LAYERS["Hardsigmoid"]()
+    for _ in range(3):
+        x = torch.tensor([-4.0, 0.0, 2.0, 4.0], requires_grad=True)
+        (dx,) = torch.autograd.grad(layer(x * 1).square().sum(), x, create_graph=True)
+        dx.sum().backward()
+        assert torch.allclose(x.grad, torch.tensor([0.0, 1 / 18, 1 / 18, 0.0]))
+    assert len(slow) == 1
+    with torch.no_grad():
+        assert not layer(x).requires_grad
 
 
 @pytest.mark.parametrize("name", LAYERS)
