@@ -51,6 +51,20 @@ class Plan(NamedTuple):
     natives: tuple[passes.NumpyCall, ...]
 
 
+class Plans:
+    """The plans of a call by the facts of operands and outputs, and the last one without outputs.
+
+    The call is kept, so that no other one has its identity.
+    """
+
+    __slots__ = ("by_facts", "call", "last")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.by_facts: dict[Any, Plan | None] = {}
+        self.last: Plan | None = None
+
+
 class MojoBackend:
     """Computes convolutions, pools and batch norm with Mojo kernels on the CPU.
 
@@ -65,8 +79,8 @@ class MojoBackend:
         self.arms = arms or (PLAIN,)
         self.count = count
         self.always = False  # all threads, for small calls too
-        # By identity, as hashing a call takes as long as a small one; kept, so it stays its own.
-        self._plans: dict[int, tuple[Call, dict[Any, Plan | None]]] = {}
+        # By identity of the call, as hashing it takes as long as computing a small one.
+        self._plans: dict[int, Plans] = {}
 
     def supports(self, call: Call) -> str | None:
         if (native := passes.NATIVE.get(call.op)) is None:
@@ -81,6 +95,15 @@ class MojoBackend:
         Raise ConvrefError if an operand disagrees with the call, UnsupportedError if `supports`
         gives a reason.
         """
+        plans = self._plans.get(id(call))
+        if plans is not None and (plan := plans.last) is not None:
+            made = tuple([make and make(*words) for make, words in plan.makers])
+            arrays = operands + made  # a small call takes as long as these lines
+            for native in plan.natives:
+                if native.run(arrays) < 0:  # perhaps these operands need another plan
+                    break
+            else:
+                return made[: plan.asked]
         for operand in operands:
             if type(operand) is not np.ndarray and operand is not None:
                 results = self._run(call, self._converted(call, operands))
@@ -89,14 +112,16 @@ class MojoBackend:
         return self._run(call, operands)
 
     def _run(self, call: Call, operands: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
-        """Return the results on NumPy arrays; a small call takes as long as these lines."""
-        known = tuple([None if a is None else (a.shape, a.strides, a.dtype) for a in operands])
+        """Return the results on NumPy arrays."""
+        known = tuple(None if a is None else _facts(a) for a in operands)
         plan = self._plan(call, known)
         if plan is None:  # an operand has another shape or type
             operands = self._converted(call, operands)
             plan = self._plan(call, tuple(None if a is None else _facts(a) for a in operands))
             assert plan is not None
-        made = tuple([make and make(*words) for make, words in plan.makers])
+        if (plans := self._plans.get(id(call))) is not None:  # not cleared by another thread
+            plans.last = plan
+        made = tuple(make and make(*words) for make, words in plan.makers)
         _compute(call, plan, operands, made)
         return made[: plan.asked]
 
@@ -111,7 +136,7 @@ class MojoBackend:
         Without the facts of `outputs`, results have the memory layout of the operands.
         """
         try:
-            return self._plans[id(call)][1][known, outputs]
+            return self._plans[id(call)].by_facts[known, outputs]
         except KeyError:
             pass
         if (reason := self.supports(call)) is not None:
@@ -119,7 +144,7 @@ class MojoBackend:
         if len(self._plans) >= CALLS:
             self._plans.clear()
         made = _plan(call, known, outputs, self.count or library.cores(), self.always)
-        plans = self._plans.setdefault(id(call), (call, {}))[1]
+        plans = self._plans.setdefault(id(call), Plans(call)).by_facts
         if len(plans) >= LAYOUTS:
             plans.clear()
         plans[known, outputs] = made
@@ -250,7 +275,7 @@ def _plan(
     return Plan(
         tuple((None, ()) if one is None else _maker(*one) for one in made.values()),
         len(outputs),
-        tuple(passes.NumpyCall(each, given, made) for each in natives),
+        tuple(passes.NumpyCall(each, given, made, not i) for i, each in enumerate(natives)),
     )
 
 

@@ -58,7 +58,7 @@ from .structs import table
 PASSES = table("cpu/passes/run.mojo", "PASSES")
 ARRAYS = 10  # of a pass, at most
 STRIDES = 5  # of an array
-UNALIGNED, POSITION = -1, -2  # what a pass on NumPy arrays may return
+UNALIGNED, POSITION, OTHER = -1, -2, -3  # what a pass on NumPy arrays may return
 CALLS = 4096  # in the cache
 
 _MAX_POOL = {
@@ -204,17 +204,22 @@ class NumpyCall:
     """A pass on NumPy arrays; `given` and `made` have shape, strides and type by role, in order.
 
     `run` takes a tuple of these arrays, operands first. It returns UNALIGNED if an operand is not
-    aligned to its item size, and POSITION if an index is not a position of the input.
+    aligned to its item size, POSITION if an index is not a position of the input and, if it is the
+    `first` pass on them, OTHER if the operands are not those of `given`.
     """
 
     def __init__(
-        self, native: NativePass, given: Mapping[str, Any], made: Mapping[str, Any]
+        self,
+        native: NativePass,
+        given: Mapping[str, Any],
+        made: Mapping[str, Any],
+        first: bool = True,
     ) -> None:
-        first = {role: place for place, role in enumerate(given)}
+        before = {role: place for place, role in enumerate(given)}
         after = {role: place for place, role in enumerate(made, len(given))}
-        operands = [(role, {**after, **first}, {**made, **given}) for role in native.operands]
+        operands = [(role, {**after, **before}, {**made, **given}) for role in native.operands]
         arrays = operands + [(role, after, made) for role in native.results]
-        arrays += [(None, first, given)] * (ARRAYS - len(arrays))
+        arrays += [(None, before, given)] * (ARRAYS - len(arrays))
         words = [native.which, native.dtype, tuple.__basicsize__, object.__basicsize__]
         words += [*native.sizes, *native.attributes]
         words += [-1 if role is None else places[role] for role, places, _ in arrays]
@@ -222,6 +227,9 @@ class NumpyCall:
         words += [*sizes, *[1] * (ARRAYS - len(sizes))]
         for role, _, known in arrays:
             words += (0,) * STRIDES if role is None else _strides(role, *known[role])
+        words += [len(given) if first else 0, len(given) + len(made)]
+        words += [word for known in given.values() for word in _identity(known)]
+        self._types = [known[2] for known in given.values() if known]  # kept, as they are compared
         self._words = (library.Word * len(words))(*words)
         self._address = ctypes.addressof(self._words)
         self._function = library.loaded().convref_numpy
@@ -231,6 +239,15 @@ class NumpyCall:
         scratch, _owner = library.scratch(self._bytes)
         status: int = self._function(self._address, id(arrays), scratch)
         return status
+
+
+def _identity(known: Any) -> list[int]:
+    """Return what the fields of an object have to be: those of None, or of an array."""
+    if known is None:
+        return [id(None), -1] + [0] * (1 + 2 * STRIDES)
+    shape, strides, dtype = known
+    rest = [0] * (STRIDES - len(shape))
+    return [id(np.ndarray), len(shape), id(dtype), *shape, *rest, *strides, *rest]
 
 
 def _strides(role: str, shape: tuple[int, ...], strides: Strides, dtype: np.dtype[Any]) -> Strides:

@@ -3,9 +3,10 @@
 import re
 
 import numpy as np
+import pytest
 from hypothesis import given
 
-from convref import parse
+from convref import ConvrefError, parse
 from convref.conformance.examine import examine
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
@@ -82,6 +83,33 @@ def test_the_table_has_every_pass_of_the_kernels():
     }
     names = {row[0] for table in passes.NATIVE.values() for rows in table.values() for row in rows}
     assert names == set(passes.PASSES)
+
+
+class Subclass(np.ndarray):
+    """Its elements are in an array like any other."""
+
+
+def test_other_operands_of_a_call_need_another_plan():
+    """The library compares the operands of a call with those of the last one."""
+    case = parse("conv.fprop:n2c2k2_i4x3_f2")
+    backend, (x, w, b) = module.MojoBackend(), operands(case)
+    (expected,) = module.backend.run(case.call, x, w, b)
+    moved = np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1)
+    big = x.astype(">f4")
+    for other in (
+        moved,
+        x[::-1].copy()[::-1],
+        x.view(Subclass),
+        big,
+        np.flip(np.flip(x, 2).copy(), 2),
+    ):
+        for operand in (x, other, other, x):
+            (y,) = backend.run(case.call, operand, w, b)
+            assert (y == expected).all()
+    for wrong in ((x[:1], w, b), (x, w, None), (x.astype("f8"), w, b), (x[0], w, b)):
+        backend.run(case.call, x, w, b)
+        with pytest.raises(ConvrefError):
+            backend.run(case.call, *wrong)
 
 
 def test_an_earlier_call_of_another_size_has_outputs_of_its_own():

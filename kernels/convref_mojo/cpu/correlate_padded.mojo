@@ -20,13 +20,16 @@ comptime SLICES = 8
 comptime SLICE = 128
 """Fewest windows of a slice, and half of the fewest of a launch: else storing the sums dominates."""
 
+comptime FEW = 64 * 32
+"""Elements of a filter whose sums are stored in less time than rows of im2col take."""
+
 
 def plan_correlate_padded[T: DType](mut p: Conv):
     """Set the block sizes if the padded input is taken."""
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
     ref g = p.geometry
-    if g.depth() > DEPTH or g.windows() < 2 * SLICE:
+    if g.depth() > DEPTH or (g.windows() < 2 * SLICE and g.depth() * g.results > FEW):
         return
     var lines, across = patches[A](g, width)
     if lines == 0:

@@ -12,7 +12,7 @@ def plan_gather_padded[T: DType](mut p: Conv):
     comptime A = wide[T]
     comptime width = NV * lanes[A]()
     ref g = p.geometry
-    if g.depth() > DEPTH or g.taps() == 1 or 2 * g.x.count <= MR:
+    if g.depth() > DEPTH or g.taps() == 1 or (2 * g.x.count <= MR and g.results > width):
         return
     var lines, across = patches[A](g, 0)
     if lines == 0:

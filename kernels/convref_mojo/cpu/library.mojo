@@ -9,7 +9,7 @@ from std.memory import stack_allocation
 from std.sys import size_of
 
 from launch import DTYPES
-from passes.numpy import STRIDES_OF_ARRAYS, NumpyCall
+from passes.numpy import OTHER_OPERANDS, STRIDES_OF_ARRAYS, UNALIGNED, NumpyCall
 from passes.run import PASSES, run_pass
 from passes.sizes import ARRAYS, Arrays, Attributes, Sizes
 from passes.xla import XlaFrame
@@ -49,7 +49,8 @@ def run_any(which: Int, dtype: Int, of: Arrays, sizes: Sizes, attributes: Attrib
 
 @export("convref_numpy")
 def convref_numpy(words: Int, arrays: Int, scratch: Int) abi("C") -> Int:
-    """Compute a pass on a tuple of NumPy arrays; return a negative number if an operand is not aligned.
+    """Compute a pass on a tuple of NumPy arrays; return a negative number if an operand is not aligned, or not an
+    array that the words were computed for.
 
     Without `arrays` nothing is computed. With `scratch` 0 the memory is allocated, and its bytes are returned.
     """
@@ -58,8 +59,10 @@ def convref_numpy(words: Int, arrays: Int, scratch: Int) abi("C") -> Int:
     var of = Arrays(0, call.after(STRIDES_OF_ARRAYS))
     if arrays != 0:
         of.addresses = Int(addresses)
+        if not call.fits(arrays):
+            return OTHER_OPERANDS
         if not call.read(arrays, Table(unsafe_from_address=of.addresses)):
-            return -1
+            return UNALIGNED
     return run_any(call[0], call[1], of, call.sizes()[], call.attributes()[], scratch)
 
 
