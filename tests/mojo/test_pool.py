@@ -34,6 +34,8 @@ LINES = (
     "max_pool.fprop:n1c17_i5x7x6_f2x3x2_p1_d2x1x1:ceil=1:fill=nan",
     "max_pool.backward:n2c35_i9x10_f3_s1_p1:mem=nhwc",
     "max_pool.backward:n1c100_i9x10_f5_p2:mem=nhwc",
+    "max_pool.backward:n2c85_i14x13_f3x4_s2x1_p1_d3x2:mem=nhwc:fill=normal",
+    "max_pool.backward:n1c35_i3x8x7_f2x3x2_s1x2x1_p1:mem=ndhwc:fill=ties",
     "avg_pool.fprop:n1c100_i9x10_f3_p1:mem=nhwc",
     "max_pool.fprop:n1c100_i9x10_f3_p1:mem=nhwc:fill=nan",
     "max_pool.jvp:n1c24_i9x10_f3_s2_p1:fill=normal",

@@ -1,17 +1,18 @@
-"""Pools: forward passes by window, and backward passes that scatter to the positions of each window.
+"""Pools: forward passes by window; backward passes sum the windows that read each position, or scatter to the
+positions of each window, where these are many or channels are not contiguous.
 
     max fprop      y[n,c,p]  = x[n,c,i*], i* the last NaN, else the first maximum            (P.2)
     avg fprop      y[n,c,p]  = sum over the window of x[n,c,i], divided by its divisor       (P.1)
     avg backward   x[n,c,i]  = sum of y[n,c,p] / divisor over the windows that read i        (P.3)
     select         y[n,c,p]  = x[n,c,index[n,c,p]]; max backward is its adjoint
 
-A vector is adjacent channels. Along an axis a window reads positions that are `dilation` apart. A table
-has the first of them and their number, without those in the padding.
+A vector is adjacent channels. Along an axis a window reads positions that are `dilation` apart. A table has the
+first of them and their number, without those in the padding; a second one has the windows of each position.
 """
 
 from std.memory import stack_allocation
 
-from simd import Address, at, lanes, load, size, store, wide
+from simd import Address, at, lanes, load, store, wide
 from windows import Source, split
 
 
@@ -21,6 +22,19 @@ struct Reads(ImplicitlyCopyable):
     var first: Int
     var count: Int
     var divisor: Int
+
+
+@fieldwise_init
+struct Readers(ImplicitlyCopyable):
+    """The windows that read a position along one axis, `step` apart."""
+
+    var first: Int
+    var count: Int
+    var step: Int
+
+    @always_inline
+    def at(self, i: Int) -> Int:
+        return self.first + i * self.step
 
 
 struct PoolAxis(ImplicitlyCopyable):
@@ -38,6 +52,7 @@ struct Pool(ImplicitlyCopyable):
     var y: PoolAxis
     var x: PoolAxis
     var reads: Int  # address of the reads of all windows: z, then y, then x
+    var readers: Int  # address of the readers of all positions: z, then y, then x; of backward passes only
     var divisor: Int  # of all windows, 0 to take those of the table
     var big: Source
     var small: Source
@@ -54,17 +69,17 @@ struct Pool(ImplicitlyCopyable):
         return self.z.size * self.y.size * self.x.size
 
     @always_inline
-    def evenly_spaced(self) -> Bool:
-        """Return whether adjacent positions of `big` have the same distance, also across lines."""
-        return (self.y.size == 1 or self.big.y == self.x.size * self.big.x) and (
+    def in_place[T: DType](self) -> Bool:
+        """Return whether `big` can have the sums: positions have one distance, also across lines."""
+        return T == wide[T] and (self.y.size == 1 or self.big.y == self.x.size * self.big.x) and (
             self.z.size == 1 or self.big.z == self.y.size * self.x.size * self.big.x
         )
 
     @always_inline
     def compared(self) -> Bool:
-        """Return whether the windows, but for those at the edges, are small enough for `scatter_max`."""
+        """Return whether to compare indices, in 32 bits: windows, but for those at the edges, are small."""
         var window = Window(self, 0, self.z.count // 2, self.y.count // 2, self.x.count // 2)
-        return window.taps() <= COMPARED
+        return window.taps() <= COMPARED and self.positions() < POSITIONS
 
     @always_inline
     def report(self):
@@ -99,13 +114,19 @@ struct Window(ImplicitlyCopyable):
         return self.z.count * self.y.count * self.x.count
 
     @always_inline
-    def end_of_lines(self, p: Pool) -> Int:
-        """Return the position after those of all lines that the window reads."""
-        if self.z.count == 0 or self.y.count == 0:
-            return 0
-        var z = self.z.first + (self.z.count - 1) * p.z.dilation
-        var y = self.y.first + (self.y.count - 1) * p.y.dilation
-        return (z * p.y.size + y + 1) * p.x.size
+    def reads[W: Int](self, p: Pool, position: SIMD[DType.uint32, W]) -> SIMD[DType.bool, W]:
+        """Return which positions the window reads: their distances from the first are sums of its steps.
+
+        A difference below zero is a large number, so the minimum subtracts a step only where it fits."""
+        var plane = p.y.size * p.x.size
+        var left = position - UInt32(self.z.first * plane + self.y.first * p.x.size + self.x.first)
+        for _ in range(1, self.z.count):
+            left = min(left, left - UInt32(p.z.dilation * plane))
+        for _ in range(1, self.y.count):
+            left = min(left, left - UInt32(p.y.dilation * p.x.size))
+        for _ in range(1, self.x.count):
+            left = min(left, left - UInt32(p.x.dilation))
+        return left.eq(0) & SIMD[DType.bool, W](fill=self.taps() > 0)
 
     @always_inline
     def divided[A: DType, W: Int](self, p: Pool, sums: SIMD[A, W]) -> SIMD[A, W]:
@@ -127,6 +148,8 @@ comptime VECTORS = 4
 """Vectors of channels that are reduced at a time."""
 comptime POSITIONS = 1 << 31
 """Positions that 32 bits represent."""
+comptime NO_POSITION = (1 << 32) - 1
+"""What an index that is not a position becomes in 32 bits."""
 
 
 def pool_forward[T: DType, kind: Int](p: Pool, low: Int, high: Int):
@@ -232,147 +255,211 @@ def index_of(p: Pool, window: Window, c: Int) -> Int:
     return Int(at[DType.int64](p.indices.data)[unsafe_offset=window.place(p.indices, c)])
 
 
-@fieldwise_init
-struct PoolSums[A: DType, W: Int]:
-    """Sums of adjacent vectors of channels at each position; they are cleared just before the first use."""
-
-    var address: Int
-    var pitch: Int  # from one position to the next
-    var vectors: Int
-    var cleared: Int  # positions
-
-    @always_inline
-    def of(self, position: Int, v: Int) -> Address[Self.A]:
-        return at[Self.A](self.address).unsafe_offset(position * self.pitch + v * Self.W)
-
-    @always_inline
-    def clear_until(mut self, end: Int):
-        for i in range(self.cleared, end):
-            for v in range(self.vectors):
-                self.of(i, v).unsafe_store[width=Self.W](SIMD[Self.A, Self.W](0))
-        self.cleared = max(self.cleared, end)
+comptime COMPARED = 12
+"""Most positions of a window whose sums compare indices; to scatter more takes less time."""
 
 
 def pool_backward[T: DType, by_index: Bool](p: Pool, scratch: Int, low: Int, high: Int):
-    """Compute units `low` to `high` of (image, block of channels), in the result itself if possible; else
-    scratch memory has a vector per position of an image."""
-    comptime A = wide[T]
-    comptime W = lanes[A]()
+    """Compute units `low` to `high` of (image, block of channels)."""
+    comptime W = lanes[wide[T]]()
     var blocks = (p.channels + p.block - 1) // p.block
     for unit in range(low, high):
         var n, block = split(unit, blocks)
         var c = block * p.block
         var end = min(p.channels, c + p.block)
-        if T == A and by_index and p.dense() and p.evenly_spaced() and p.compared():
-            var vectors = (end - c) // W
-            var start = p.big.data + (n * p.big.n + c) * size[A]()
-            add_windows[T, W, by_index](p, PoolSums[A, W](start, p.big.x, vectors, 0), n, c)
+        var vectors = (end - c) // W if p.dense() and (not by_index or p.indices.c == 1) else 0
+        if vectors > 0:
+            comptime if by_index:
+                if not p.compared() or not gather_windows[T, by_index](p, scratch, n, c, vectors):
+                    var most = vectors if p.in_place[T]() else 1
+                    for v in range(0, vectors, most):
+                        scatter_windows[T, W, by_index](p, scratch, n, c + v * W, most)
+            else:
+                _ = gather_windows[T, by_index](p, scratch, n, c, vectors)
             c += vectors * W
-        while p.dense() and c + W <= end:
-            compute_channels[T, W, by_index](p, scratch, n, c)
-            c += W
         while c < end:
-            compute_channels[T, 1, by_index](p, scratch, n, c)
+            scatter_windows[T, 1, by_index](p, scratch, n, c, 1)
             c += 1
 
 
-@always_inline
-def add_windows[
-    T: DType, W: Int, by_index: Bool
-](pool: Pool, var sums: PoolSums[wide[T], W], n: Int, first: Int):
-    """Sum the contributions of all windows of vectors of channels from `first` on."""
-    var p = pool  # a copy, which stores to the sums cannot change
-    for jz in range(p.z.count):
-        for jy in range(p.y.count):
-            for jx in range(p.x.count):
-                var window = Window(p, n, jz, jy, jx)
-                if jx == 0:
-                    sums.clear_until(window.end_of_lines(p))
-                for v in range(sums.vectors):
-                    var c = first + v * W
-                    var values = at[T](p.small.data).unsafe_offset(window.place(p.small, c))
-                    comptime if by_index:
-                        scatter_max[T, W](p, window, values, sums, v, c)
-                    else:
-                        scatter_mean[T, W](p, window, load[T, W](values), sums, v)
-    sums.clear_until(p.positions())
-
-
-def compute_channels[T: DType, W: Int, by_index: Bool](p: Pool, scratch: Int, n: Int, c: Int):
-    """Sum the contributions of all windows of W channels in scratch memory, then round once."""
-    add_windows[T, W, by_index](p, PoolSums[wide[T], W](scratch, W, 1, 0), n, c)
-    var to = at[T](p.big.data).unsafe_offset(n * p.big.n + c * p.big.c)
-    var position = at[wide[T]](scratch)
+def gather_windows[
+    T: DType, by_index: Bool
+](pool: Pool, scratch: Int, n: Int, c: Int, vectors: Int) -> Bool:
+    """Compute vectors of channels from `c` on, position by position. Return False if an index is one that its
+    window does not read, and not -1."""
+    var p = pool  # a copy, which stores to the result cannot change
+    comptime W = lanes[wide[T]]()
+    var of_z = Pointer[Readers, MutAnyOrigin](unsafe_from_address=p.readers)
+    var of_y = of_z.unsafe_offset(p.z.size)
+    var of_x = of_y.unsafe_offset(p.y.size)
+    var kept = Kept(scratch, vectors, 0)
     for z in range(p.z.size):
         for y in range(p.y.size):
-            var row = to.unsafe_offset(z * p.big.z + y * p.big.y)
+            var lines = Lines(of_z[unsafe_offset=z], of_y[unsafe_offset=y])
+            if not kept.keep_until[T, by_index](p, n, c, lines.end(p)):
+                return False
+            var row = at[T](p.big.data).unsafe_offset(p.big.offset(n, z, y, 0) + c)
             for x in range(p.x.size):
-                store[T, W](row.unsafe_offset(x * p.big.x), position.unsafe_load[width=W]())
-                position = position.unsafe_offset(W)
+                var position = (z * p.y.size + y) * p.x.size + x
+                var to = row.unsafe_offset(x * p.big.x)
+                var v = 0
+                comptime for half in range(2):
+                    comptime V = VECTORS if half == 0 else 1
+                    while v + V <= vectors:
+                        var sums = sum_readers[T, V, by_index](
+                            p, kept, lines, of_x[unsafe_offset=x], n, c, v, position
+                        )
+                        comptime for i in range(V):
+                            store[T, W](to.unsafe_offset((v + i) * W), sums[unsafe_offset=i])
+                        v += V
+    return kept.keep_until[T, by_index](p, n, c, p.z.count * p.y.count)
+
+
+@fieldwise_init
+struct Lines(ImplicitlyCopyable):
+    """The lines of windows that read a line of positions."""
+
+    var z: Readers
+    var y: Readers
+
+    @always_inline
+    def end(self, p: Pool) -> Int:
+        """Return the line after the last of them."""
+        if self.z.count == 0 or self.y.count == 0:
+            return 0
+        return self.z.at(self.z.count - 1) * p.y.count + self.y.at(self.y.count - 1) + 1
+
+
+@fieldwise_init
+struct Kept(ImplicitlyCopyable):
+    """What is kept of each window, a line at a time: the indices in 32 bits, or its share of the mean."""
+
+    var address: Int
+    var vectors: Int  # of each window
+    var lines: Int
+
+    @always_inline
+    def of[K: DType, W: Int](self, window: Int, v: Int) -> Address[K]:
+        return at[K](self.address).unsafe_offset((window * self.vectors + v) * W)
+
+    @always_inline
+    def keep_until[T: DType, by_index: Bool](mut self, p: Pool, n: Int, c: Int, end: Int) -> Bool:
+        """Keep the lines before `end`; return False if an index is one that its window does not read."""
+        for line in range(self.lines, end):
+            var jz, jy = split(line, p.y.count)
+            for jx in range(p.x.count):
+                var window = Window(p, n, jz, jy, jx)
+                for v in range(self.vectors):
+                    comptime if by_index:
+                        if not self.keep_index[lanes[wide[T]]()](p, window, line * p.x.count + jx, c, v):
+                            return False
+                    else:
+                        self.keep_share[T](p, window, line * p.x.count + jx, c, v)
+        self.lines = max(self.lines, end)
+        return True
+
+    @always_inline
+    def keep_index[W: Int](self, p: Pool, window: Window, place: Int, c: Int, v: Int) -> Bool:
+        var start = at[DType.int64](p.indices.data).unsafe_offset(window.place(p.indices, c + v * W))
+        var index = start.unsafe_load[width=W]()
+        var narrow = min(index.cast[DType.uint64](), UInt64(NO_POSITION)).cast[DType.uint32]()
+        self.of[DType.uint32, W](place, v).unsafe_store[width=W](narrow)
+        var read = window.reads(p, narrow)
+        return read.reduce_and() or (read | index.eq(-1)).reduce_and()
+
+    @always_inline
+    def keep_share[T: DType](self, p: Pool, window: Window, place: Int, c: Int, v: Int):
+        comptime A = wide[T]
+        comptime W = lanes[A]()
+        var start = at[T](p.small.data).unsafe_offset(window.place(p.small, c + v * W))
+        var share = window.divided[A, W](p, load[T, W](start))
+        self.of[A, W](place, v).unsafe_store[width=W](share)
 
 
 @always_inline
-def scatter_mean[
-    T: DType, W: Int
-](p: Pool, window: Window, value: SIMD[wide[T], W], sums: PoolSums[wide[T], W], v: Int):
-    """Add a value, divided by the window's divisor, to each position that the window reads."""
+def sum_readers[T: DType, V: Int, by_index: Bool](
+    p: Pool, kept: Kept, lines: Lines, of_x: Readers, n: Int, c: Int, v: Int, position: Int
+) -> Pointer[SIMD[wide[T], lanes[wide[T]]()], MutUntrackedOrigin]:
+    """Return V vectors of sums over the windows that read a position."""
+    comptime A = wide[T]
+    comptime W = lanes[A]()
+    var sums = stack_allocation[V, SIMD[A, W]]()
+    comptime for i in range(V):
+        sums[unsafe_offset=i] = SIMD[A, W](0)
+    for a in range(lines.z.count):
+        for b in range(lines.y.count):
+            var jz = lines.z.at(a)
+            var jy = lines.y.at(b)
+            var line = at[T](p.small.data).unsafe_offset(p.small.offset(n, jz, jy, 0) + c + v * W)
+            for d in range(of_x.count):
+                var jx = of_x.at(d)
+                var window = (jz * p.y.count + jy) * p.x.count + jx
+                comptime for i in range(V):
+                    comptime if by_index:
+                        var value = load[T, W](line.unsafe_offset(jx * p.small.x + i * W))
+                        var index = kept.of[DType.uint32, W](window, v + i).unsafe_load[width=W]()
+                        var sum = sums[unsafe_offset=i]
+                        sums[unsafe_offset=i] = index.eq(UInt32(position)).select(sum + value, sum)
+                    else:
+                        sums[unsafe_offset=i] += kept.of[A, W](window, v + i).unsafe_load[width=W]()
+    return sums
+
+
+def scatter_windows[
+    T: DType, W: Int, by_index: Bool
+](pool: Pool, scratch: Int, n: Int, c: Int, vectors: Int):
+    """Compute vectors of channels from `c` on, window by window, in the result or in scratch memory."""
+    comptime A = wide[T]
+    var p = pool  # a copy, which stores to the sums cannot change
+    var start = at[T](p.big.data).unsafe_offset(n * p.big.n + c * p.big.c)
+    var in_place = p.in_place[T]()
+    var sums = at[A](Int(start) if in_place else scratch)
+    var pitch = p.big.x if in_place else vectors * W
+    for i in range(p.positions()):
+        for v in range(vectors):
+            sums.unsafe_offset(i * pitch + v * W).unsafe_store[width=W](SIMD[A, W](0))
+    for line in range(p.z.count * p.y.count):
+        var jz, jy = split(line, p.y.count)
+        for jx in range(p.x.count):
+            var window = Window(p, n, jz, jy, jx)
+            for v in range(vectors):
+                scatter[T, W, by_index](p, window, c + v * W, sums.unsafe_offset(v * W), pitch)
+    if in_place:
+        return
+    for z in range(p.z.size):
+        for y in range(p.y.size):
+            for x in range(p.x.size):
+                var to = start.unsafe_offset(p.big.offset(0, z, y, x))
+                for v in range(vectors):
+                    store[T, W](to.unsafe_offset(v * W), sums.unsafe_offset(v * W).unsafe_load[width=W]())
+                sums = sums.unsafe_offset(pitch)
+
+
+@always_inline
+def scatter[T: DType, W: Int, by_index: Bool](
+    p: Pool, window: Window, c: Int, sums: Address[wide[T]], pitch: Int
+):
+    """Add the vector of a window to the positions of its indices, or its share to all that it reads."""
+    var value = load[T, W](at[T](p.small.data).unsafe_offset(window.place(p.small, c)))
+    comptime if by_index:
+        var start = at[DType.int64](p.indices.data).unsafe_offset(window.place(p.indices, c))
+        var index = start.unsafe_load[width=W]()
+        if index.cast[DType.uint64]().lt(UInt64(p.positions())).reduce_and():
+            comptime for j in range(W):
+                sums[unsafe_offset=Int(start[unsafe_offset=j]) * pitch + j] += value[j]
+            return
+        comptime for j in range(W):
+            if UInt(Int(index[j])) < UInt(p.positions()):
+                sums[unsafe_offset=Int(index[j]) * pitch + j] += value[j]
+            elif index[j] != -1:
+                p.report()
+        return
     var share = window.divided[wide[T], W](p, value)
     for kz in range(window.z.count):
-        var z = window.z.first + kz * p.z.dilation
         for ky in range(window.y.count):
-            var y = window.y.first + ky * p.y.dilation
             for kx in range(window.x.count):
-                var x = window.x.first + kx * p.x.dilation
-                var here = sums.of((z * p.y.size + y) * p.x.size + x, v)
-                here.unsafe_store[width=W](here.unsafe_load[width=W]() + share)
-
-
-comptime COMPARED = 12
-"""Most positions of a window that are compared with the indices of a vector; more take longer than to add one
-lane after the other."""
-
-
-@always_inline
-def scatter_max[
-    T: DType, W: Int
-](p: Pool, window: Window, values: Address[T], mut sums: PoolSums[wide[T], W], v: Int, c: Int):
-    """Add each lane to the position of its index, unless that is -1."""
-    if W > 1 and window.taps() <= COMPARED and p.indices.c == 1 and p.positions() < POSITIONS:
-        var start = at[DType.int64](p.indices.data).unsafe_offset(window.place(p.indices, c))
-        var value = load[T, W](values)
-        var index = start.unsafe_load[width=W]()
-        var inside = index.ge(0) & index.lt(Int64(p.positions()))  # the others are reported below
-        var left = ~index.eq(-1)
-        var narrow = index.cast[DType.int32]()
-        for kz in range(window.z.count):
-            var z = window.z.first + kz * p.z.dilation
-            for ky in range(window.y.count):
+                var z = window.z.first + kz * p.z.dilation
                 var y = window.y.first + ky * p.y.dilation
-                for kx in range(window.x.count):
-                    var position = (z * p.y.size + y) * p.x.size + window.x.first + kx * p.x.dilation
-                    var hits = narrow.eq(Int32(position)) & inside
-                    left = left & ~hits
-                    var here = sums.of(position, v)
-                    var sum = here.unsafe_load[width=W]()
-                    here.unsafe_store[width=W](hits.select(sum + value, sum))
-        if left.reduce_or():  # of another window
-            comptime for j in range(W):
-                if left[j]:
-                    add_lane[T, W](p, Int(index[j]), value[j], sums, v, j)
-        return
-    var start = at[DType.int64](p.indices.data).unsafe_offset(window.place(p.indices, c))
-    comptime for j in range(W):
-        var value = load[T, 1](values.unsafe_offset(j))[0]
-        add_lane[T, W](p, Int(start[unsafe_offset=j * p.indices.c]), value, sums, v, j)
-
-
-@always_inline
-def add_lane[
-    T: DType, W: Int
-](p: Pool, index: Int, value: Scalar[wide[T]], mut sums: PoolSums[wide[T], W], v: Int, j: Int):
-    if UInt(index) < UInt(p.positions()):
-        if index >= sums.cleared:
-            sums.clear_until(index + 1)
-        sums.of(index, v)[unsafe_offset=j] += value
-    elif index != -1:
-        p.report()
+                var x = window.x.first + kx * p.x.dilation
+                var here = sums.unsafe_offset(((z * p.y.size + y) * p.x.size + x) * pitch)
+                here.unsafe_store[width=W](here.unsafe_load[width=W]() + share)

@@ -5,13 +5,13 @@ from std.sys import size_of
 
 from passes.sizes import Arrays, Attributes, Extent, Sizes, set_image, threads_of
 from passes.threads import ALIGNMENT, aligned, spread
-from simd import Table, lanes, wide
-from pool import VECTORS, Pool, PoolAxis, Reads
+from simd import Table, lanes, size, wide
+from pool import VECTORS, Pool, PoolAxis, Readers, Reads
 
 comptime POOL_WORDS = size_of[Pool]() // 8
 comptime WRONG_POSITION = -2
-comptime REGISTER = 64
-"""Bytes of the widest vector register."""
+comptime KEPT = 128 * 1024
+"""Bytes of what a backward pass keeps of the windows of a unit of more than VECTORS vectors."""
 
 
 @fieldwise_init
@@ -55,10 +55,34 @@ struct PoolWindows(ImplicitlyCopyable):
                 count = padded
             reads.divisor = count
 
+    def write_readers(self, to: Pointer[Readers, MutAnyOrigin], reads: Pointer[Reads, MutAnyOrigin]):
+        """Write the windows that read each position; they are evenly spaced."""
+        for i in range(self.big):
+            to[unsafe_offset=i] = Readers(0, 0, 1)
+        for p in range(self.small):
+            for r in range(reads[unsafe_offset=p].count):
+                ref readers = to[unsafe_offset=reads[unsafe_offset=p].first + r * self.dilation]
+                if readers.count == 0:
+                    readers.first = p
+                elif readers.count == 1:
+                    readers.step = p - readers.first
+                readers.count += 1
+
     def set_axis(self, mut to: PoolAxis):
         to.count = self.small
         to.size = self.big
         to.dilation = self.dilation
+
+
+def channels_of_unit[T: DType](s: Sizes, threads: Int) -> Int:
+    """Return the channels of a unit of a backward pass: few enough that all threads have one."""
+    comptime W = lanes[wide[T]]()
+    var block = VECTORS * W
+    while block < s.c and 2 * block * s.output.total() * size[wide[T]]() <= KEPT:
+        block *= 2
+    while block > W and s.n * s.c < threads * block:
+        block //= 2
+    return block
 
 
 def pool_pass[
@@ -68,8 +92,14 @@ def pool_pass[
     WRONG_POSITION if an index is neither a position nor -1."""
     comptime backward = kernel == "max_pool_backward" or kernel == "avg_pool_backward"
     var threads = threads_of(a, s.n * s.c * s.output.total() * s.filter.total())
-    var reads_bytes = aligned((s.output.z + s.output.y + s.output.x) * size_of[Reads]())
-    var bytes = REGISTER * s.input.total() if backward else 0
+    var block = channels_of_unit[T](s, threads)
+    var windows = s.output.z + s.output.y + s.output.x
+    var reads_bytes = windows * size_of[Reads]()
+    var bytes = 0
+    if backward:
+        reads_bytes += (s.input.z + s.input.y + s.input.x) * size_of[Readers]()
+        bytes = max(s.output.total() * block, s.input.total() * lanes[wide[T]]()) * size[wide[T]]()
+    reads_bytes = aligned(reads_bytes)
     if scratch == 0:
         return reads_bytes + ALIGNMENT + threads * aligned(bytes)
     if s.n * s.c * (s.input.total() if backward else s.output.total()) == 0:
@@ -95,6 +125,13 @@ def pool_pass[
     z.write_reads(table, a)
     y.write_reads(table.unsafe_offset(s.output.z), a)
     x.write_reads(table.unsafe_offset(s.output.z + s.output.y), a)
+    comptime if backward:
+        p.readers = Int(table.unsafe_offset(windows))
+        var readers = Pointer[Readers, MutAnyOrigin](unsafe_from_address=p.readers)
+        z.write_readers(readers, table)
+        y.write_readers(readers.unsafe_offset(s.input.z), table.unsafe_offset(s.output.z))
+        var last = readers.unsafe_offset(s.input.z + s.input.y)
+        x.write_readers(last, table.unsafe_offset(s.output.z + s.output.y))
     p.divisor = a.divisor
     set_image(p.big, of, big, s.n, s.c, s.input, a.channels_last)
     set_image(p.small, of, small, s.n, s.c, s.output, a.channels_last)
@@ -102,9 +139,7 @@ def pool_pass[
     p.big.data = of[big]
     p.small.data = of[small]
     p.indices.data = of[indices]
-    p.block = VECTORS * lanes[wide[T]]()
-    while p.block > lanes[wide[T]]() and s.n * s.c < threads * p.block:
-        p.block //= 2
+    p.block = block
     var blocks = (s.c + p.block - 1) // p.block if backward else s.output.z * s.output.y
     p.wrong = scratch + reads_bytes
     var wrong = Table(unsafe_from_address=p.wrong)
