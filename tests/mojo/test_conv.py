@@ -37,7 +37,7 @@ def test_only_the_results_are_written(case):
 # Sizes around block boundaries: depth at 1536 and 64, rows at 16 tiles, columns
 # at 8 panels, windows at 8, 128 and 1024, and the vectors and tiles of either instruction set. Of
 # strips: 128 KiB, which cut lines too, runs of all taps and of one, 128 KiB of sums, 256 windows.
-# Where there are few results, lines of 32 windows are vectors.
+# Where there are few results, lines of 32 windows are vectors. Lines of 56 are read in place.
 BLOCKS = (
     "conv.fprop:n1c171k33_i12_f9:mem=nwc",
     "conv.fprop:n1c64k257_i2x3_f5x5_p2:mem=nhwc",
@@ -69,6 +69,12 @@ BLOCKS = (
     "conv.dgrad:n1c6k34g2_i9x65_f2x3_s1x2_p1",
     "conv.fprop:n1c20k4g2_i9x35_f3x5_s2x1_p1,1x3,1_d1x2",
     "conv.jvp:n1c33k2_i2000_f2:mem=nwc",
+    "conv.fprop:n2c3k17_i9x131_f3x5_s2_p1x2:mem=nhwc",
+    "conv.fprop:n1c5k20_i3x5x70_f3x2x3_p1,0x1,1x1,1:mem=ndhwc",
+    "conv.fprop:n1c4k9_i9x140_f3_p2_d2:mem=nhwc",
+    "conv.dgrad:n1c20k5_i5x140_f3_s1x2_p1:mem=nhwc",
+    "conv.wgrad:n1c4k4_i6x6_f3x3_p1",
+    "conv.fprop:n1c4k4_i6x6_f3x3_p1",
 )
 
 

@@ -104,7 +104,6 @@ def correlate_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
                     if contiguous:
                         start += o.group * g.filter.group + o.first * g.filter.result
                         target.data = g.filter.data + start * size[T]()
-                        target.offset_step = 1
                 var of_columns = b.unsafe_offset(panel * WINDOWS_PACKED * width)
                 var of_panel = sums.unsafe_offset(panel * p.tiles * MR * width)
                 for tile in range(num_blocks(o.rows, MR)):

@@ -170,9 +170,10 @@ def gather_im2col[T: DType](p: Conv, scratch: Int, low: Int, high: Int):
                         target.data = g.small.data + channel * size[T]()
                         target.bias = g.bias.data + channel * size[T]() if g.bias.data != 0 else 0
                         target.offsets = Int(table.unsafe_offset(tile * MR))
-                        target.offset_step = WINDOW_WORDS
                     var fresh = begin == 0
-                    tile_of_runs[A, CHUNK](packed, b, sums, here, vectors, length, runs, fresh, target)
+                    tile_of_runs[A, CHUNK, WINDOW_WORDS](
+                        packed, b, sums, here, vectors, length, runs, fresh, target
+                    )
                     if last and target.data == 0:
                         for i in range(here):
                             finish[T](

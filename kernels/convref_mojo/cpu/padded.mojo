@@ -36,6 +36,19 @@ struct Patch(ImplicitlyCopyable):
         self = Self(n, z, y, left, min(lines, g.y.count - y), min(across, g.x.count - left))
 
 
+    @always_inline
+    def is_inside(self, g: Geometry) -> Bool:
+        """Return whether the windows read nothing outside of the source."""
+        return g.z.has_all(self.z, 1) and g.y.has_all(self.y, self.lines) and g.x.has_all(self.x, self.across)
+
+    @always_inline
+    def first(self, g: Geometry) -> Int:
+        """Return the offset in `big` of the first element that the windows read."""
+        var z = self.z * g.z.step + g.z.shift
+        var y = self.y * g.y.step + g.y.shift
+        return g.big.offset(self.n, z, y, self.x * g.x.step + g.x.shift)
+
+
 @always_inline
 def pieces(g: Geometry, across: Int) -> Int:
     """Return into how many patches a line of windows is cut."""
@@ -64,12 +77,16 @@ struct PaddedInput(ImplicitlyCopyable):
     @always_inline
     def write_starts(self, g: Geometry, starts: Table):
         """Write the offsets of the runs of the first window, in order of depth."""
+        self.write_offsets(g, starts, self.plane, g.y.tap_step * self.line, g.x.tap_step * g.channels)
+
+    @always_inline
+    def write_offsets(self, g: Geometry, starts: Table, plane: Int, line: Int, tap: Int):
+        """Write the offsets of runs from the distances of their planes, lines and taps."""
         var i = 0
-        for plane in range(g.pairs * g.z.taps):
+        for z in range(g.pairs * g.z.taps):
             for r in range(g.y.taps):
                 for s in range(g.x.taps * g.channels // self.run):
-                    var start = plane * self.plane + r * g.y.tap_step * self.line
-                    starts[unsafe_offset=i] = start + s * g.x.tap_step * g.channels
+                    starts[unsafe_offset=i] = z * plane + r * line + s * tap
                     i += 1
 
 

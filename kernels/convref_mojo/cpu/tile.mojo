@@ -23,10 +23,9 @@ struct Target(ImplicitlyCopyable):
     var data: Int  # address, 0 to store the sums to scratch memory
     var bias: Int  # address of the bias of the first column, 0 for none
     var offsets: Int  # address of the offset of the first row, in elements
-    var offset_step: Int  # 64-bit words from the offset of one row to that of the next
 
 
-comptime TO_SCRATCH = Target(0, 0, 0, 0)
+comptime TO_SCRATCH = Target(0, 0, 0)
 
 
 @fieldwise_init
@@ -77,8 +76,8 @@ def fma_step[A: DType, M: Int, V: Int](sums: Sums[A], a: Address[A], pitch: Int,
 
 
 @always_inline
-def store_tile[A: DType, M: Int, V: Int](sums: Sums[A], c: Address[A], target: Target):
-    """Store a tile to `c`, or with its bias to `target`."""
+def store_tile[A: DType, M: Int, V: Int, step: Int = 1](sums: Sums[A], c: Address[A], target: Target):
+    """Store a tile to `c`, or with its bias to `target`, whose offsets are `step` 64-bit words apart."""
     comptime W = lanes[A]()
     if target.data == 0:
         comptime for i in range(M * V):
@@ -91,12 +90,12 @@ def store_tile[A: DType, M: Int, V: Int](sums: Sums[A], c: Address[A], target: T
                 sums[unsafe_offset=i * V + j] += bias
     var offsets = Table(unsafe_from_address=target.offsets)
     comptime for i in range(M):
-        var to = at[A](target.data).unsafe_offset(offsets[unsafe_offset=i * target.offset_step])
+        var to = at[A](target.data).unsafe_offset(offsets[unsafe_offset=i * step])
         comptime for j in range(V):
             to.unsafe_offset(j * W).unsafe_store[width=W](sums[unsafe_offset=i * V + j])
 
 
-def tile_of_runs[A: DType, pitch: Int = 0](
+def tile_of_runs[A: DType, pitch: Int = 0, step: Int = 1](
     a: Address[A], b: Address[A], c: Address[A], rows: Int, vectors: Int, depth: Int, runs: Runs,
     fresh: Bool, target: Target
 ):
@@ -107,11 +106,11 @@ def tile_of_runs[A: DType, pitch: Int = 0](
     comptime for v in range(1, NV + 1):
         comptime for m in range(MR, 0, -1):
             if vectors == v and rows == m:
-                compute_runs[A, m, v, pitch](a, b, c, depth, runs, fresh, target)
+                compute_runs[A, m, v, pitch, step](a, b, c, depth, runs, fresh, target)
 
 
 @always_inline
-def compute_runs[A: DType, M: Int, V: Int, pitch: Int](
+def compute_runs[A: DType, M: Int, V: Int, pitch: Int, step: Int](
     a: Address[A], b: Address[A], c: Address[A], depth: Int, runs: Runs, fresh: Bool, target: Target
 ):
     var sums = stack_allocation[M * V, SIMD[A, lanes[A]()]]()
@@ -126,7 +125,7 @@ def compute_runs[A: DType, M: Int, V: Int, pitch: Int](
             columns = columns.unsafe_offset(V * lanes[A]())
         starts = starts.unsafe_offset(1)
         left -= runs.length
-    store_tile[A, M, V](sums, c, target)
+    store_tile[A, M, V, step](sums, c, target)
 
 
 def tile_of_pixels[A: DType](

@@ -21,6 +21,12 @@ struct Axis(ImplicitlyCopyable):
         return UInt(position) < UInt(self.size)
 
     @always_inline
+    def has_all(self, window: Int, count: Int) -> Bool:
+        """Return whether `count` windows from one on read nothing outside of the source."""
+        var first = window * self.step + self.shift
+        return first >= 0 and first + self.reach(count) <= self.size
+
+    @always_inline
     def reach(self, count: Int) -> Int:
         return (count - 1) * self.step + (self.taps - 1) * self.tap_step + 1
 
@@ -130,6 +136,7 @@ struct Conv(ImplicitlyCopyable):
     var lines: Int  # of windows in a block with a padded input, 0 for im2col
     var across: Int  # windows of such a line
     var planar: Int  # 1 if pixels of the padded input are contiguous, 0 if channels are
+    var in_place: Int  # 1 if rows inside of the source are read there, and the others are padded
 
     @always_inline
     def blocks(self) -> Int:
