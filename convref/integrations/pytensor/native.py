@@ -23,7 +23,7 @@ from ... import dispatch
 from .op import ConvrefOp
 
 _PASSES, _SLOTS = 3, 10  # native passes of a pass, arrays of one, at most
-_SIZES, _ATTRIBUTES = 13, 22
+_SIZES, _ATTRIBUTES = 13, 32  # of the latter at most
 _LENGTH = 2 + _SLOTS + _SIZES + _ATTRIBUTES
 _SOURCE = """\
 def perform({inputs}):
@@ -128,7 +128,8 @@ def _plan(op: ConvrefOp, node: Apply, words: Any, starts: list[int]) -> Callable
             places += [slots[r] if r else 0 for r in native.results]
             places += [0] * (_SLOTS - len(places))
             line = native.which, native.dtype, *places, *native.sizes, *native.attributes
-            words[first + i * _LENGTH : first + (i + 1) * _LENGTH] = line
+            at = first + i * _LENGTH
+            words[at : at + len(line)] = line
         words[0], words[1:last] = len(found), sizes
 
     return plan
