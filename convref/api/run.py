@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import dispatch, oracle
-from ..arrays import Array, facts, like, to_numpy
+from ..arrays import Array, facts, has_values, like, to_numpy
 from ..case import Call, argument
 from ..dtypes import numpy_dtype
 from ..errors import invalid
@@ -187,7 +187,9 @@ def _facts_key(array: Any) -> Any:
         return None
     stride = array.stride() if callable(getattr(array, "stride", None)) else None
     stride = getattr(array, "strides", None) if stride is None else stride
-    return type(array), array.shape, stride, array.dtype, getattr(array, "device", None)
+    # a tracer has none, and JAX walks the whole trace to say so
+    device = getattr(array, "device", None) if has_values(array) else None
+    return type(array), array.shape, stride, array.dtype, device
 
 
 def compute(

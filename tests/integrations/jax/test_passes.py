@@ -242,6 +242,14 @@ def test_values_of_concrete_indices_are_checked():
     jax.make_jaxpr(convref.cross_entropy)(jnp.ones((2, 3)), jnp.array([0, 9]))
 
 
+def test_tracing_reads_no_device(monkeypatch):
+    """A tracer has none: JAX walks all that was traced before, to say whence the tracer comes."""
+    read = []
+    monkeypatch.setattr(jax.core.Tracer, "device", property(read.append))
+    jax.make_jaxpr(convref.silu)(jnp.ones(3))
+    assert not read
+
+
 def test_messages_name_what_has_no_derivative():
     x, running = jnp.ones((2, 3, 4)), jnp.ones(3)
     norm = lambda mean: convref.batch_norm(x, mean, running)  # noqa: E731
