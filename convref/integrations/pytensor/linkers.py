@@ -51,34 +51,23 @@ class _Waiting(MetaPathFinder):
         return spec
 
 
-def _alone(found: Any) -> Any:
+def alone(found: Any) -> Any:
+    """Return one result itself, several as a tuple: as the linkers expect them."""
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def _register_numba() -> None:
-    import numba
-
     from . import native
 
     basic = importlib.import_module("pytensor.link.numba.dispatch.basic")
 
     def funcify(op: Any, node: Apply, **kwargs: Any) -> Callable[..., Any]:
+        njit = basic.numba_njit  # PyTensor's tests replace it to stay in Python
         if native.serves(op):
-            return cast("Callable[..., Any]", basic.numba_njit(native.function(op, node)))
-        types = [basic.get_numba_type(o.type, layout="C") for o in node.outputs]
-        result = types[0] if len(types) == 1 else numba.types.Tuple(types)
-        dtypes = [o.type.numpy_dtype for o in node.outputs]
-
-        def on_host(inputs: Any) -> Any:
-            found = zip(op.compute(*inputs), dtypes)
-            return _alone([np.require(a, dtype, "C") for a, dtype in found])
-
-        def perform(*inputs: Any) -> Any:
-            with numba.objmode(found=result):
-                found = on_host(inputs)
-            return found
-
-        return cast("Callable[..., Any]", basic.numba_njit(perform))
+            return cast("Callable[..., Any]", njit(native.function(op, node)))
+        return native.in_python(
+            njit, op, *(o.type.clone(shape=(None,) * o.type.ndim) for o in node.outputs)
+        )
 
     for op in (ConvrefOp, ShapesOp, Concat, SplitLike):
         basic.numba_funcify.register(op)(funcify)
@@ -92,10 +81,10 @@ def _register_jax() -> None:
     def funcify(op: Any, node: Apply, **kwargs: Any) -> Callable[..., Any]:
         # constants of no axis are Python's numbers; JAX may have types of 32 bits alone
         dtypes = [jax.dtypes.canonicalize_dtype(v.type.dtype) for v in node.inputs]
-        return lambda *arrays: _alone(op.compute(*map(jnp.asarray, arrays, dtypes)))
+        return lambda *arrays: alone(op.compute(*map(jnp.asarray, arrays, dtypes)))
 
     def shapes(op: ShapesOp, **kwargs: Any) -> Callable[..., Any]:
-        return lambda *arrays: _alone([np.array(shape) for shape in op.compute(*arrays)])
+        return lambda *arrays: alone([np.array(shape) for shape in op.compute(*arrays)])
 
     for op in (ConvrefOp, SplitLike):
         jax_funcify.register(op)(funcify)
@@ -112,7 +101,7 @@ def _register_torch() -> None:
 
         def run(*tensors: Any) -> Any:
             given = [torch.as_tensor(a, dtype=d) for a, d in zip(tensors, dtypes)]
-            return _alone([torch.as_tensor(a) for a in op.compute(*given)])
+            return alone([torch.as_tensor(a) for a in op.compute(*given)])
 
         return cast("Callable[..., Any]", torch.compiler.disable(run))
 

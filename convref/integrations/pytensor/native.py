@@ -1,4 +1,4 @@
-"""A pass as a function that Numba compiles, where a backend has a C function for it.
+"""A pass as a function that Numba compiles, which enters Python or a backend's C function.
 
 Numba calls `backend.entry` with words that `backend.native` returns for the call, as
 `convref_mojo.passes` describes them. They depend on the shapes of the operands, and are kept in
@@ -8,6 +8,7 @@ one array for each node: Python is entered only when the shapes are not those of
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, cast
 
@@ -17,9 +18,10 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 from pytensor.graph.basic import Apply
-from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.link.numba.dispatch.basic import get_numba_type, numba_njit
 
 from ... import dispatch
+from .linkers import alone
 from .op import ConvrefOp
 
 _PASSES, _SLOTS = 3, 10  # native passes of a pass, arrays of one, at most
@@ -53,6 +55,35 @@ def _pointer(typing: Any, address: Any) -> Any:
         return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
 
     return types.voidptr(types.int64), generate
+
+
+_OPS: list[Any] = []  # by their numbers
+
+
+@cache
+def in_python(njit: Any, op: Any, *results: Any) -> Callable[..., Any]:
+    """Return what computes an Op in Python, with results of these types."""
+    _OPS.append(op)
+    number, dtypes = len(_OPS) - 1, tuple(v.numpy_dtype for v in results)
+    known = [get_numba_type(v, layout="C") for v in results]
+    call = _caller(njit, known[0] if len(known) == 1 else types.Tuple(known), dtypes)
+    return cast("Callable[..., Any]", njit(lambda *inputs: call(number, *inputs)))
+
+
+@cache
+def _caller(njit: Any, result: Any, dtypes: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return what computes the Op of a number: it is compiled once for all Ops of these types."""
+
+    def compute(number: int, inputs: Any) -> Any:
+        found = zip(_OPS[number].compute(*inputs), dtypes)
+        return alone([np.require(a, dtype, "C") for a, dtype in found])
+
+    def call(number: int, *inputs: Any) -> Any:
+        with numba.objmode(found=result):
+            found = compute(number, inputs)
+        return found
+
+    return cast("Callable[..., Any]", njit(call))
 
 
 def serves(op: Any) -> bool:

@@ -188,8 +188,10 @@ def test_inferred_shapes_are_those_of_the_results(op):
         for role, array in evaluated(outputs, given, arrays).items():
             assert tuple(shapes[role]) == array.shape
             assert outputs[role].ndim == array.ndim
-        static = made.make_node(*(pt.constant(a) for a in arrays.values())).outputs
-        assert [v.type.shape for v in static] == [tuple(s) for s in shapes.values()]
+        static = made.make_node(*(pt.constant(a) for a in arrays.values()))
+        found = [v.type.shape for v in static.outputs]
+        assert found == [tuple(s) for s in shapes.values()]
+        assert made.infer_shape(static, ()) == found  # and nothing is planned when it runs
 
     campaign(check, op)
 
@@ -339,6 +341,16 @@ def test_all_linkers_keep_a_floatx_of_float32_without_a_warning():
     program = OF_FLOATX.format(network=inspect.getsource(network))
     command = [sys.executable, "-c", program, *modes]
     subprocess.run(command, check=True, env={**os.environ, **flags})
+
+
+def test_numba_compiles_equal_ops_once():
+    basic = pytest.importorskip("pytensor.link.numba.dispatch.basic")
+    x = pt.tensor4("x")
+    nodes = [cp.silu(v).owner for v in (x, x + 1)] + [cp.mish(x).owner]
+    functions = [basic.numba_funcify(node.op, node=node) for node in nodes]
+    assert functions[0] is functions[1] is not functions[2]
+    called = [inspect.getclosurevars(f.py_func).nonlocals["call"] for f in functions]
+    assert called[0] is called[2]  # all of these types, by the numbers of their Ops
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
