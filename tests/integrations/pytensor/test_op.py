@@ -9,7 +9,6 @@ import runpy
 import subprocess
 import sys
 from dataclasses import fields, replace
-from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -19,6 +18,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 pytensor = pytest.importorskip("pytensor", reason="pytensor is not installed")
 import pytensor.tensor as pt  # noqa: E402
 from pytensor.gradient import NullTypeGradError, pullback, pushforward, verify_grad  # noqa: E402
+from pytensor.graph.basic import Apply  # noqa: E402
 from pytensor.graph.replace import vectorize_graph  # noqa: E402
 
 import convref  # noqa: E402
@@ -67,13 +67,19 @@ RAW = {f"fields of {op}": ByFields(op) for op in sorted({op for op, _ in SIGNATU
 @pytest.fixture(autouse=True, scope="module")
 def raw_definitions():
     module.DEFINITIONS.update(RAW)
-    yield
+    with pytensor.config.change_flags(traceback__limit=0):  # else each variable keeps its own
+        yield
     for name in RAW:
         del module.DEFINITIONS[name]
 
 
-def campaign(check, op, backend="numpy"):
-    """Check problems that the court draws, their operands as variables without known shapes."""
+def campaign(op, graph, check, backend="numpy"):
+    """Check problems that the court draws.
+
+    Those of the same attributes and types share what `graph` makes of variables, without known
+    shapes, for `check`: it compiles a function once.
+    """
+    graphs = {}
 
     @settings(
         max_examples=EXAMPLES,
@@ -93,7 +99,11 @@ def campaign(check, op, backend="numpy"):
         form = SIGNATURE[op, "fprop"]
         roles = tuple(arrays)
         given = f"fields of {op}", 0, "fprop", roles, form.results, tuple(problem.values()), backend
-        check(call, arrays, cp.ConvrefOp(*given))
+        made, variables = cp.ConvrefOp(*given), symbols(arrays)
+        key = made, *(v.type for v in variables.values())
+        if key not in graphs:
+            graphs[key] = graph(made, variables)
+        check(call, arrays, graphs[key])
 
     run()
 
@@ -102,11 +112,10 @@ def symbols(arrays):
     return {r: pt.tensor(r, dtype=a.dtype, shape=(None,) * a.ndim) for r, a in arrays.items()}
 
 
-def evaluated(variables, given, arrays, mode=PLAIN):
-    """Return variables of these inputs as arrays."""
-    names, outputs = list(given), list(variables.values())
-    run = pytensor.function([given[n] for n in names], outputs, mode, on_unused_input="ignore")
-    return dict(zip(variables, run(*(arrays[n] for n in names))))
+def compiled(given, outputs, mode=PLAIN):
+    """Return a function of arrays by name that returns the outputs by name."""
+    run = pytensor.function([*given.values()], [*outputs.values()], mode, on_unused_input="ignore")
+    return lambda arrays: dict(zip(outputs, run(*(arrays[n] for n in given)), strict=True))
 
 
 def expected(call, pass_, arrays, without=""):
@@ -117,127 +126,157 @@ def expected(call, pass_, arrays, without=""):
     return {r: a for r, a in zip(made.signature.results, found) if a is not None}
 
 
-def assert_same(found, expected):
-    for role, array in found.items():
-        np.testing.assert_array_equal(array, expected[role], err_msg=role, strict=True)
-
-
 def directions(arrays, scale):
     return {r: scale * np.arange(1.0, a.size + 1).reshape(a.shape) for r, a in arrays.items()}
+
+
+def moved(op, arrays):
+    """Return the operands that have tangents, and those of them with second derivatives."""
+    first = [r for r in arrays if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
+    second = SIGNATURE[op, "double_backward"].operands
+    return first, [r for r in first if r != "b" or "b" in second]
+
+
+def derivatives(made, given):
+    """Return a function of operands, dy and tangents: results by pass and role, both ways."""
+    out, *_ = made.wanted
+    results = made.make_node(*given.values()).outputs
+    first, second = moved(made.op, given)
+    dy, dots = results[0].type(), {r: given[r].type() for r in first}
+    wrt, along = [given[r] for r in first], list(dots.values())
+    found = {("fprop", r): v for r, v in zip(made.wanted, results)}
+    back = pullback(results[0], wrt, dy)
+    found |= {("backward", f"d{r}"): v for r, v in zip(first, back)}
+    for own in (True, False):  # else as a pullback of the pullback
+        dot = pushforward([results[0]], wrt, along, use_op_pushforward=own)
+        found["jvp", f"{out}_dot", own] = dot[0]
+    twice = pullback(
+        pullback(results[0], [given[r] for r in second], dy),
+        [dy, *(given[r] for r in second)],
+        [dots[r] for r in second],
+        return_disconnected="zero",
+        disconnected_inputs="ignore",
+    )
+    found |= {("double_backward", f"d{r}"): v for r, v in zip(("dy", *second), twice)}
+    return compiled({**given, "dy": dy, **{f"{r}_dot": v for r, v in dots.items()}}, found)
 
 
 @pytest.mark.parametrize("op", DERIVED)
 def test_derivatives_are_the_passes_of_the_library(op):
     """First: pullback and pushforward; second: pullback and double pullback of the gradient."""
 
-    def check(call, arrays, made):
-        given = symbols(arrays)
-        node = made.make_node(*given.values())
-        out = made.wanted[0]
-        results = evaluated(dict(zip(made.wanted, node.outputs)), given, arrays)
-        known = {r: a for r, a in results.items() if r in KEPT} | arrays
-        assert_same(results, expected(call, "fprop", arrays))
+    def check(call, arrays, run):
+        y, *_ = SIGNATURE[op, "fprop"].results
+        exact = {"fprop": expected(call, "fprop", arrays)}
+        first, second = moved(op, arrays)
+        dy = directions({"dy": exact["fprop"][y]}, 1)
+        dots = directions({r: arrays[r] for r in first}, 2)
+        given = arrays | dy | {f"{r}_dot": a for r, a in dots.items()}
+        known = {r: a for r, a in exact["fprop"].items() if r in KEPT} | given
+        outer = known | {f"dd{r}": dots[r] for r in second}
+        exact["backward"] = expected(call, "backward", known)
+        exact["jvp"] = expected(call, "jvp", known)
+        exact["double_backward"] = {f"d{r}": np.zeros_like(arrays[r]) for r in first}
+        exact["double_backward"] |= expected(call, "double_backward", outer, without="b")
+        for (pass_, role, *_), array in run(given).items():
+            message = f"{pass_}, {role}"
+            np.testing.assert_array_equal(array, exact[pass_][role], message, strict=True)
 
-        moved = [r for r in arrays if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
-        point = {r: arrays[r] for r in moved}
-        dy, dots = directions({"dy": results[out]}, 1)["dy"], directions(point, 2)
-        back = pullback(node.outputs[0], [given[r] for r in moved], pt.constant(dy))
-        gradients = dict(zip((f"d{r}" for r in moved), back))
-        first = expected(call, "backward", {**known, "dy": dy})
-        assert_same(evaluated(gradients, given, arrays), first)
-
-        tangents = {f"{r}_dot": dots[r] for r in moved}
-        jvp = expected(call, "jvp", {**known, **tangents})
-        for own in (True, False):  # else as a pullback of the pullback
-            forward = pushforward(
-                [node.outputs[0]],
-                [given[r] for r in moved],
-                [pt.constant(dots[r]) for r in moved],
-                use_op_pushforward=own,
-            )
-            assert_same(evaluated({f"{out}_dot": forward[0]}, given, arrays), jvp)
-
-        curved = [r for r in moved if r != "b" or "b" in SIGNATURE[op, "double_backward"].operands]
-        dy_in = pt.tensor("dy", dtype="float64", shape=(None,) * dy.ndim)
-        back = pullback(node.outputs[0], [given[r] for r in curved], dy_in)
-        ends = [dy_in, *(given[r] for r in curved)]
-        twice = pullback(
-            back,
-            ends,
-            [pt.constant(dots[r]) for r in curved],
-            return_disconnected="zero",
-            disconnected_inputs="ignore",
-        )
-        found = dict(zip(("ddy", *(f"d{r}" for r in curved)), twice))
-        found = evaluated(found, {**given, "dy": dy_in}, {**arrays, "dy": dy})
-        outer = {f"dd{r}": dots[r] for r in curved}
-        second = expected(call, "double_backward", {**known, **outer, "dy": dy}, without="b")
-        zeros = {f"d{r}": np.zeros_like(a) for r, a in point.items()}
-        assert_same(found, {**zeros, **second})
-
-    campaign(check, op)
+    campaign(op, derivatives, check)
 
 
 @pytest.mark.parametrize("op", DERIVED)
 def test_inferred_shapes_are_those_of_the_results(op):
-    def check(call, arrays, made):
-        given = symbols(arrays)
+    def graph(made, given):
         outputs = dict(zip(made.wanted, made.make_node(*given.values()).outputs))
         sizes = {r: v.shape for r, v in outputs.items()}
-        shapes = evaluated(sizes, given, arrays, "FAST_COMPILE")
-        for role, array in evaluated(outputs, given, arrays).items():
-            assert tuple(shapes[role]) == array.shape
-            assert outputs[role].ndim == array.ndim
+        return made, compiled(given, outputs), compiled(given, sizes, "FAST_COMPILE")
+
+    def check(call, arrays, graph):
+        made, values, sizes = graph
+        found = [a.shape for a in values(arrays).values()]
+        assert [tuple(shape) for shape in sizes(arrays).values()] == found
         static = made.make_node(*(pt.constant(a) for a in arrays.values()))
-        found = [v.type.shape for v in static.outputs]
-        assert found == [tuple(s) for s in shapes.values()]
+        assert [v.type.shape for v in static.outputs] == found
         assert made.infer_shape(static, ()) == found  # and nothing is planned when it runs
 
-    campaign(check, op)
+    campaign(op, graph, check)
+
+
+PASSES = "fprop", "jvp", "backward", "double_backward"
+
+
+def along_a_line(made, given):
+    """Return functions of operands, directions and t: the results of all passes, and d / dt.
+
+    Each pass moves with its own element of t, the last in its directions alone.
+    """
+    op, t = made.op, pt.vector("t")
+    first, second = moved(op, given)
+    y = made.make_node(*given.values()).outputs[0]
+    points = {**given, "dy": y.type(), **{f"{r}_dot": given[r].type() for r in first}}
+    points |= {f"dd{r}": given[r].type() for r in second}
+    steps = {r: v.type() for r, v in points.items() if r in first or r not in given}
+    parts = []
+    for pass_, length in zip(PASSES, (t[i] for i in range(len(PASSES)))):
+        reads, results, _ = SIGNATURE[op, pass_]
+        names = [r for r in steps if r in reads and (pass_ != "double_backward" or r[:2] == "dd")]
+        wanted = ("ddy", *(f"d{r}" for r in first)) if pass_ != "fprop" else ("y",)
+        wanted = [r for r in wanted if r in results] or list(results)
+        at = points | {r: points[r] + length * steps[r] for r in names}
+        outputs = made.make_node(*(at[r] for r in given)).outputs
+        found = made.step(pass_, {**at, **dict(zip(made.wanted, outputs))}, wanted)
+        parts += [found[r].ravel() for r in wanted]
+    found, cotangent = pt.concatenate(parts), pt.vector("cotangent")
+    inputs = {**points, **{f"step of {r}": v for r, v in steps.items()}, "t": t}
+    slope = pullback(found, [t], cotangent)[0]
+    return compiled(inputs, {"": found}), compiled({**inputs, "cotangent": cotangent}, {"": slope})
+
+
+class Odd(pytensor.graph.Op):
+    """f(t) - f(-t) and its gradient, of compiled functions: `verify_grad` compiles the graph alone.
+
+    It has no second derivative at 0: a one-sided difference errs by the third.
+    """
+
+    def __init__(self, given, function, *gradients):
+        self.given, self.function, self.gradients = given, function, gradients
+
+    def make_node(self, *inputs):
+        return Apply(self, list(inputs), [pt.vector()])
+
+    def perform(self, node, inputs, outputs):
+        t, *cotangents = inputs
+        at = self.given | dict(zip(["cotangent"], cotangents))
+        ahead, behind = (self.function(at | {"t": u})[""] for u in (t, -t))
+        outputs[0][0] = ahead + behind if cotangents else ahead - behind
+
+    def pullback(self, inputs, outputs, cotangents):
+        return [Odd(self.given, *self.gradients)(*inputs, *cotangents)]
 
 
 @pytest.mark.nightly(reason="numeric gradients")
 @pytest.mark.parametrize("op", DERIVED)
 def test_gradients_equal_differences(op):
-    """PyTensor's own check of the gradient of each pass; of the last, in its directions alone."""
+    """PyTensor's own check of the gradient of each pass, along a random line."""
 
-    def check(pass_, call, arrays, made):
+    def check(call, arrays, functions):
         draws = np.random.default_rng(arrays["x"].size)
-        moved = [r for r in arrays if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
-        point = {r: arrays[r] + draws.uniform(0.1, 0.4, arrays[r].shape) for r in moved}
+        first, second = moved(op, arrays)
+        point = {r: arrays[r] + draws.uniform(0.1, 0.4, arrays[r].shape) for r in first}
         if "norm" in op:  # apart: differences of a variance near 0 are inexact
             apart = draws.permutation(point["x"].size).reshape(point["x"].shape)
             point["x"] += apart - arrays["x"]
-        given = {r: pt.as_tensor_variable(a) for r, a in (arrays | point).items()}
-        y = made.make_node(*given.values()).outputs[0]
-        size = evaluated({"y": y}, {}, {})["y"]
-        assume(np.isfinite(size).all())  # a window of padding alone has no maximum
-        point["dy"] = draws.normal(size=size.shape)
-        curved = [r for r in moved if r != "b" or "b" in SIGNATURE[op, "double_backward"].operands]
-        point |= {f"{r}_dot": draws.normal(size=arrays[r].shape) for r in moved}
-        point |= {f"dd{r}": draws.normal(size=arrays[r].shape) for r in curved}
+        y = expected(call, "fprop", arrays | point)[SIGNATURE[op, "fprop"].results[0]]
+        assume(np.isfinite(y).all())  # a window of padding alone has no maximum
+        like = {"dy": y, **{f"{r}_dot": arrays[r] for r in first}}
+        like |= {f"dd{r}": arrays[r] for r in second}
+        point |= {r: draws.normal(size=a.shape) for r, a in like.items()}
+        steps = {f"step of {r}": draws.normal(size=a.shape) for r, a in point.items()}
+        odd = Odd(arrays | point | steps, *functions)
+        verify_grad(odd, [np.zeros(len(PASSES))], n_tests=1, rng=draws, mode=PLAIN)
 
-        fixed = given | {r: pt.constant(a) for r, a in point.items() if r not in given}
-        reads, results, _ = SIGNATURE[op, pass_]
-        names = [r for r in point if r in reads and (pass_ != "double_backward" or r[:2] == "dd")]
-        wanted = ("ddy", *(f"d{r}" for r in moved)) if pass_ != "fprop" else ("y",)
-        wanted = [r for r in wanted if r in results] or list(results)
-
-        def function(*variables):
-            at = fixed | dict(zip(names, variables))
-            outputs = made.make_node(*(at[r] for r in arrays)).outputs
-            found = made.step(pass_, {**at, **dict(zip(made.wanted, outputs))}, wanted)
-            return pt.concatenate([found[r].ravel() for r in wanted])
-
-        def odd(*steps):  # no second derivative at 0: a one-sided difference errs by the third
-            ahead, behind = ([point[r] + s * v for r, v in zip(names, steps)] for s in (1, -1))
-            return (function(*ahead) - function(*behind)) / 2
-
-        zeros = [np.zeros_like(point[r]) for r in names]
-        verify_grad(odd, zeros, n_tests=1, rng=draws, mode=PLAIN)
-
-    for pass_ in ("fprop", "jvp", "backward", "double_backward"):
-        campaign(partial(check, pass_), op)
+    campaign(op, along_a_line, check)
 
 
 def nearly_equal(found, exact):
@@ -249,10 +288,11 @@ def nearly_equal(found, exact):
 
 
 def compare_c_and_py(inputs, outputs, arrays, assert_fn):
-    linkers = (pytensor.compile.Mode(linker, optimizer=None) for linker in ("cvm", "py"))
-    results = (pytensor.function(inputs, outputs, mode)(*arrays) for mode in linkers)
-    for found, exact in zip(*results, strict=True):
-        assert_fn(found, exact)
+    modes = pytensor.compile.Mode("cvm", optimizer=None), PLAIN
+    run, exact = (pytensor.function(inputs, outputs, mode) for mode in modes)
+    for found, e in zip(results := run(*arrays), exact(*arrays), strict=True):
+        assert_fn(found, e)
+    return run, results
 
 
 def comparison(linker):
@@ -273,15 +313,21 @@ def test_linkers_agree_by_their_own_comparisons(op, linker):
     """Each linker's own backend, and so each with each other, as all agree with Python's."""
     compare = comparison(linker)
 
-    def check(call, arrays, made):
-        given = symbols(arrays)
+    def graph(made, given):
         y = made.make_node(*given.values()).outputs[0]
-        moved = [v for r, v in given.items() if f"{r}_dot" in SIGNATURE[op, "jvp"].operands]
-        outputs = [y, *pullback(y, moved, y)]
-        dense = [np.ascontiguousarray(a) for a in arrays.values()]  # PyTorch has no steps below 0
-        compare(list(given.values()), outputs, dense, assert_fn=nearly_equal)
+        back = pullback(y, [given[r] for r in moved(op, given)[0]], y)
+        return list(given.values()), [y, *back], []
 
-    campaign(check, op, "auto")
+    def check(call, arrays, graph):
+        inputs, outputs, functions = graph
+        dense = [np.ascontiguousarray(a) for a in arrays.values()]  # PyTorch has no steps below 0
+        if not functions:
+            run, _ = compare(inputs, outputs, dense, assert_fn=nearly_equal)
+            functions += run, pytensor.function(inputs, outputs, PLAIN)
+        for found, exact in zip(*(run(*dense) for run in functions), strict=True):
+            nearly_equal(found, exact)
+
+    campaign(op, graph, check, "auto")
 
 
 def network():
