@@ -18,7 +18,7 @@ import numpy as np
 from pytensor.graph.basic import Apply
 
 from .concat import Concat, SplitLike
-from .op import ConvrefOp, ShapesOp
+from .op import ConvrefOp, ShapesOp, alone
 
 
 def register() -> None:
@@ -49,11 +49,6 @@ class _Waiting(MetaPathFinder):
 
             loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-
-def alone(found: Any) -> Any:
-    """Return one result itself, several as a tuple: as the linkers expect them."""
-    return found[0] if len(found) == 1 else tuple(found)
 
 
 def _register_numba() -> None:

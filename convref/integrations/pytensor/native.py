@@ -21,8 +21,7 @@ from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import get_numba_type, numba_njit
 
 from ... import dispatch
-from .linkers import alone
-from .op import ConvrefOp
+from .op import ConvrefOp, alone
 
 _PASSES, _SLOTS = 3, 10  # native passes of a pass, arrays of one, at most
 _SIZES, _ATTRIBUTES = 13, 32  # of the latter at most

@@ -249,6 +249,11 @@ class ShapesOp(Op):  # type: ignore[misc]
         return [[False] * len(node.outputs) for _ in node.inputs]
 
 
+def alone(found: Any) -> Any:
+    """Return one result itself, several as a tuple, as linkers expect them."""
+    return found[0] if len(found) == 1 else tuple(found)
+
+
 def _smooth(terms: Terms) -> set[str]:
     """Return the operands whose values enter a result, not those that select alone."""
     return {role for pair in (*terms.products, terms.added) for role in pair}
