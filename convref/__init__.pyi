@@ -125,8 +125,8 @@ __all__ = [
     "relu6_double_backward", "relu6_jvp", "relu_backward", "relu_double_backward", "relu_jvp",
     "resize", "resize_backward", "resize_double_backward", "resize_jvp", "rms_norm",
     "rms_norm_backward", "rms_norm_double_backward", "rms_norm_jvp", "roi_align",
-    "roi_align_backward", "roi_align_double_backward", "roi_align_jvp", "run", "sdpa",
-    "sdpa_backward", "sdpa_double_backward", "sdpa_jvp", "selu", "selu_backward",
+    "roi_align_backward", "roi_align_double_backward", "roi_align_jvp", "run", "scaled_conv",
+    "sdpa", "sdpa_backward", "sdpa_double_backward", "sdpa_jvp", "selu", "selu_backward",
     "selu_double_backward", "selu_jvp", "sigmoid", "sigmoid_backward",
     "sigmoid_double_backward", "sigmoid_jvp", "silu", "silu_backward", "silu_double_backward",
     "silu_jvp", "soft_cross_entropy", "soft_cross_entropy_backward",
@@ -1498,6 +1498,18 @@ def roi_align_jvp(
     output_size: _OutputSize, spatial_scale: float = 1.0, sampling_ratio: int = -1,
     aligned: bool = False, *, layout: _Layout | None = None, backend: str = "auto"
 ) -> tuple[_T, _T]: ...
+@overload
+def scaled_conv(
+    input: NDArray[Any], input_scale: float, weight: _Array, weight_scale: float | _Array,
+    bias: _Array | None = None, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1,
+    groups: int = 1, *, output_dtype: Any = "float32", backend: str = "auto"
+) -> NDArray[Any]: ...
+@overload
+def scaled_conv(
+    input: AnyArray[_T], input_scale: float, weight: _Array, weight_scale: float | _Array,
+    bias: _Array | None = None, stride: _Ints = 1, padding: _Padding = 0, dilation: _Ints = 1,
+    groups: int = 1, *, output_dtype: Any = "float32", backend: str = "auto"
+) -> _T: ...
 def sdpa(
     input: AnyArray[_T], key: _Array, value: _Array, bias: _Array | None = None,
     causal: bool = False, scale: float | None = None, *, backend: str = "auto"

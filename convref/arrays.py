@@ -128,7 +128,11 @@ _TORCH_NAMES = {
     "int32": "i32",
     "int64": "i64",
     "uint8": "u8",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
 }
+# Types that NumPy has from ml_dtypes, and the integers that torch shares their memory as.
+_AS_BITS = {"bfloat16": "int16", "float8_e4m3fn": "int8", "float8_e5m2": "int8"}
 
 
 def _torch_code(where: str, name: str, tensor: Any) -> str:
@@ -158,11 +162,13 @@ def to_numpy(array: Any) -> Array:
         return array
     if kind_of(array) == "jax":
         return np.asarray(array)
-    if str(array.dtype) == "torch.bfloat16":
+    name = str(array.dtype).removeprefix("torch.")
+    if name in _AS_BITS:
         import torch
 
-        bits: Array = array.detach().resolve_neg().view(torch.int16).numpy(force=True)
-        return bits.view(dtypes.numpy_dtype("bf16"))
+        whole = getattr(torch, _AS_BITS[name])
+        bits: Array = array.detach().resolve_neg().view(whole).numpy(force=True)
+        return bits.view(dtypes.numpy_dtype(_TORCH_NAMES[name]))
     return array.numpy(force=True)
 
 
@@ -192,12 +198,13 @@ def to_torch(array: Any) -> Any:
     # NumPy counts a flipped axis of one element as contiguous.
     if any(stride < 0 or stride % array.itemsize for stride in array.strides):
         array = array.copy()  # torch has neither negative strides nor fractions of an element
-    bf16 = array.dtype.kind == "V" and array.dtype.name == "bfloat16"  # computing the name is slow
-    plain = array.view(np.int16) if bf16 else array
+    bare = array.dtype.kind == "V" or array.itemsize == 1  # computing the name is slow
+    name = array.dtype.name if bare else ""
+    plain = array.view(_AS_BITS[name]) if name in _AS_BITS else array
     if not plain.flags.writeable:
         plain = _writeable_alias(plain)
     tensor = torch.from_numpy(plain)
-    return tensor.view(torch.bfloat16) if bf16 else tensor
+    return tensor.view(getattr(torch, name)) if name in _AS_BITS else tensor
 
 
 def _writeable_alias(array: Array) -> Array:

@@ -40,7 +40,15 @@ _NUMPY = {
     "u64": np.uint64,
     "obj": np.object_,
 }
-CODES = ("bf16", *_NUMPY)
+# Types of ml_dtypes, and their arithmetic. e4m3 has no infinity: overflow gives NaN.
+ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+_ML_NUMBERS = {
+    "bf16": Number(2.0**-8, 2.0**-126, 2.0**-133, (2 - 2.0**-7) * 2.0**127),
+    "e4m3": Number(2.0**-4, 2.0**-6, 2.0**-9, 448.0),
+    "e5m2": Number(2.0**-3, 2.0**-14, 2.0**-16, 57344.0),
+}
+CODES = (*ML_DTYPES, *_NUMPY)
+EIGHT = ("e4m3", "e5m2")
 SIXTEEN = ("f16", "bf16")
 REAL = (*SIXTEEN, "f32", "f64")  # those that other libraries have
 FLOATS = (*REAL, "f80")
@@ -49,11 +57,12 @@ INTEGERS = tuple(code for code in _NUMPY if code[0] in "iu")
 
 # Their other names, those of NumPy among them.
 _ALIASES = {np.dtype(kind).name: code for code, kind in reversed(_NUMPY.items())} | {
-    **{"bfloat16": "bf16", "half": "f16", "single": "f32", "double": "f64"},
+    **{name: code for code, name in ML_DTYPES.items()},
+    **{"half": "f16", "single": "f32", "double": "f64"},
     **{"fp16": "f16", "fp32": "f32", "fp64": "f64"},
 }
 
-_WIDE = {"bf16": "f64", "f16": "f64", "f32": "f64", "c64": "c128"}
+_WIDE = {**dict.fromkeys(ML_DTYPES, "f64"), "f16": "f64", "f32": "f64", "c64": "c128"}
 
 
 def short(name: str) -> str:
@@ -67,13 +76,13 @@ def short(name: str) -> str:
 
 @cache
 def numpy_dtype(code: str) -> np.dtype[Any]:
-    """Return the NumPy dtype called `code`; bf16 needs ml_dtypes."""
-    if code == "bf16":
+    """Return the NumPy dtype called `code`; bf16, e4m3 and e5m2 need ml_dtypes."""
+    if code in ML_DTYPES:
         try:
             import ml_dtypes
         except ImportError as error:
             raise missing_extra("bf16", error) from None
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(getattr(ml_dtypes, ML_DTYPES[code]))
     if code not in _NUMPY:
         raise invalid("dtype", f"got {shorten(repr(code))}, {needs_one(code, CODES)}")
     return np.dtype(_NUMPY[code])
@@ -82,8 +91,8 @@ def numpy_dtype(code: str) -> np.dtype[Any]:
 @cache
 def code_of(dtype: np.dtype[Any]) -> str:
     """Return the short name of a NumPy dtype."""
-    if dtype.name == "bfloat16":
-        return "bf16"
+    if dtype.name in ML_DTYPES.values():
+        return short(dtype.name)
     for code, kind in _NUMPY.items():
         if dtype.newbyteorder("=") == np.dtype(kind):
             return code
@@ -100,8 +109,8 @@ def number(code: str) -> Number:
     """Return the arithmetic of `code`; integers and objects round nothing."""
     if code in INTEGERS or code == "obj":
         return Number(0.0, 0.0, 0.0, float("inf"))
-    if code == "bf16":
-        return Number(2.0**-8, 2.0**-126, 2.0**-133, (2 - 2.0**-7) * 2.0**127)
+    if code in _ML_NUMBERS:
+        return _ML_NUMBERS[code]
     info = np.finfo(numpy_dtype(code))
     return Number(
         float(info.epsneg), float(info.tiny), float(info.smallest_subnormal), float(info.max)

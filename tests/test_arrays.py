@@ -13,7 +13,21 @@ import torch
 import convref
 from convref import ConvrefError, arrays
 
-CODES = ("f16", "bf16", "f32", "f64", "c64", "c128", "i8", "i16", "i32", "i64", "u8")
+CODES = (
+    "f16",
+    "bf16",
+    "f32",
+    "f64",
+    "c64",
+    "c128",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "e4m3",
+    "e5m2",
+)
 
 
 def tensor(code: str) -> Any:
@@ -98,7 +112,7 @@ def test_like_returns_the_kind_of_the_template(template: Any) -> None:
     [
         ([1], "a is a list, needs a NumPy array, torch tensor or JAX array"),
         (np.ones(1, bool), "a has dtype bool, needs a float, complex or integer type"),
-        (np.ones(1, ml_dtypes.float8_e5m2), "a has dtype float8_e5m2, needs a float"),
+        (np.ones(1, ml_dtypes.float8_e3m4), "a has dtype float8_e3m4, needs a float"),
         (torch.ones(1).bool(), "a has dtype bool, needs one of float16"),
         (torch.ones(1).to_sparse(), "a has layout sparse_coo, needs strided"),
         (np.array([1, None]), "a holds a NoneType, needs numbers"),

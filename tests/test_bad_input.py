@@ -130,7 +130,7 @@ ARGUMENTS: tuple[Wrong, ...] = (
     Wrong(
         "conv2d",
         {"input": tx.to(torch.float8_e4m3fn)},
-        ("input has dtype float8_e4m3fn", "float32"),
+        ("conv has no e4m3", "scaled_conv"),
     ),
     Wrong("conv2d", {"weight": w.astype("f4")}, ("weight has dtype f32", "needs f64")),
     Wrong("conv2d", {"bias": b.astype("i8")}, ("bias has dtype i64", "needs f64")),
@@ -469,7 +469,7 @@ LINES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (line + ":colour=red", ("'colour=red'", "key=value, each key once")),
     (line + ":dt", ("'dt'", "key=value")),
     (line + ":dt=f64:dt=f64", ("'dt=f64'", "each key once")),
-    (line + ":dt=f8", ("'dt=f8'", "one of bf16, f16")),
+    (line + ":dt=f8", ("'dt=f8'", "one of bf16, e4m3, e5m2, f16")),
     (line + ":dev=tpu", ("'dev=tpu'", "cpu or cuda")),
     (line + ":math=fast", ("math is 'fast'", "ieee")),
     (line + ":fill=pink", ("fill is 'pink'", "needs one of int")),

@@ -150,8 +150,8 @@ SETTINGS: dict[str, Settings] = {
 }
 
 
-# Ops whose public functions take the operands; those of integers take the factors of the scales.
-NAMED = [op for op in FAMILY if op not in ("conv_integer", "quantized_conv")]
+# Ops whose public functions take the operands; those of 8 bits take the factors of the scales.
+NAMED = [op for op in FAMILY if op not in ("conv_integer", "quantized_conv", "scaled_conv")]
 
 
 def fields(problem: Any, pass_: str) -> dict[str, Any]:

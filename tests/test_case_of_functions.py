@@ -24,10 +24,12 @@ import torch
 import convref
 from convref import ConvrefError, UnsupportedError, api, parse
 from convref.api import definitions, views
+from convref.arrays import to_torch
 from convref.cli.commands import app
 from convref.conformance.operands import operands
 from convref.conformance.workers.engine import Engine, Limits
 from convref.conformance.workers.worker import Report, Task
+from convref.dtypes import numpy_dtype
 from convref.errors import MissingExtraError
 from convref.ops import FAMILY
 
@@ -99,6 +101,10 @@ GIVEN: dict[str, dict[str, Any]] = {
         **{f"{name}_zero_point": 3 for name in ("input", "weight", "output")},
         "bias": np.array([5, -5], np.int32),
     },
+    "scaled_conv": {
+        **{"input_scale": 0.5, "weight_scale": np.array([0.25, 3.0]), "output_dtype": "bfloat16"},
+        **{"bias": data(2, seed=3), "padding": 1},
+    },
     "unfold": {"kernel_size": 2, "padding": "same"},
     "fold": {"kernel_size": 2, "output_size": (3, 3)},
     "deform_conv": {"stride": 2, "padding": 1, "dilation": 2, "weight": data(2, 2, 2, 2, seed=1)},
@@ -135,6 +141,8 @@ def pool_of(name: str) -> dict[str, Any]:
         values |= ATEN if stem == "convolution" else {}
     if stem in INTEGERS:
         values |= {name: (9 * values[name]).astype(np.int8) for name in ("input", "weight")}
+    if stem == "scaled_conv":
+        values |= {name: values[name].astype(numpy_dtype("e4m3")) for name in ("input", "weight")}
     if stem == "max_unpool":
         values["indices"] = np.arange(x.size).reshape(x.shape) % (x[0, 0].size * 2**rank)
     if stem in ("nll_loss", "cross_entropy"):
@@ -253,7 +261,7 @@ def test_without_batch_axis(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_tensors_are_arrays(name: str) -> None:
     arguments = call_of(name)
-    tensors = every(torch.from_numpy, arguments)
+    tensors = every(to_torch, arguments)
     results = listed(getattr(convref, name)(**tensors, backend="numpy"))
     assert {type(r) for r in results if r is not None} == {torch.Tensor}
     judge_of(name, tensors)(results)
@@ -261,13 +269,13 @@ def test_tensors_are_arrays(name: str) -> None:
 
 
 def recorded(array: Any) -> Any:
-    return torch.from_numpy(array).requires_grad_(array.dtype.kind == "f")
+    return to_torch(array).requires_grad_(array.dtype.kind == "f")
 
 
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in INTEGERS])
 def test_no_gradient_is_lost(name: str) -> None:
     tensors = every(recorded, call_of(name))
-    if name in ("fold", "unfold", "hardmax"):
+    if name in ("fold", "unfold", "hardmax", "scaled_conv"):
         with pytest.raises(UnsupportedError, match="records no derivatives"):
             getattr(convref, name)(**tensors)
     else:

@@ -350,7 +350,7 @@ REFUSED: dict[str, tuple[tuple[Any, Any], str]] = {
     "bool": (conv(data(*X).bool(), data(*W).bool()), "input has dtype bool"),
     "float8": (
         conv(data(*X).to(torch.float8_e4m3fn), data(*W).to(torch.float8_e4m3fn)),
-        "input has dtype float8_e4m3fn",
+        "conv has no e4m3: only scaled_conv has",
     ),
     "mixed dtypes": (conv(data(*X).float(), data(*W)), "weight has dtype f64, needs f32"),
     "mixed dtypes of the bias": (

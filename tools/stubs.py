@@ -61,6 +61,7 @@ TYPES = {
     "output_mask": "Sequence[bool]",
     "roi": "Sequence[Sequence[float]]",
     "use_input_stats": "bool",
+    "output_dtype": "Any",
     "layout": "_Layout",
     "math": "_Math",
     "reduction": literal("mean", "sum", "none"),
@@ -75,7 +76,8 @@ MODE = {  # of the argument `mode`, by the start of a function's name
     "pixel": literal("CRD", "DCR"),
     "grid": literal(*TAPS),
 }
-OWN_DTYPE = {"conv_integer": "np.int32"}  # results whose dtype is not that of an operand
+# Results whose dtype is not that of an operand.
+OWN_DTYPE = {"conv_integer": "np.int32", "scaled_conv": "Any"}
 UNTYPED = ("Any", "str", "str | None")  # annotations of arguments that TYPES replaces
 SETTINGS = {*TYPES, "dtype", "device", "mode", "weight_layout", "backend", "size_average", "reduce"}
 FLAGS = ("return_indices", "return_statistics")

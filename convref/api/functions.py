@@ -82,7 +82,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "global_lp_pool_double_backward",
     ),
     "quantized": (
-        "conv_integer", "quantized_conv",
+        "conv_integer", "quantized_conv", "scaled_conv",
     ),
     "reduce": (
         "sum", "sum_backward", "sum_jvp", "sum_double_backward", "mean", "mean_backward",

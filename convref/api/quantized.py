@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit integers, as ONNX calls them."""
+"""Convolutions of 8-bit integers, as ONNX calls them, and of 8-bit floats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import facts, kind_of, like, to_numpy
-from ..dtypes import numpy_dtype
+from ..dtypes import numpy_dtype, short
 from ..errors import invalid, shorten
 from ..ops import Sizes
 from ..ops.sizes import real
@@ -32,9 +32,24 @@ def _integer(
     return {**found, "x_zero": x_zero, **({} if y_zero is None else {"y_zero": y_zero})}
 
 
+def _scaled(
+    input: Image,
+    weight: Sizes,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
+    out: Any = "f32",
+) -> Fields:
+    found = convolved(input, weight, None, stride, padding, dilation, groups)
+    found = {name: found[name] for name in ("stride", "padding", "dilation", "groups")}
+    return {**found, "out": out}
+
+
 _INTEGER, _QUANTIZED = (
     Definition(_integer, op=op, layouts=False) for op in ("conv_integer", "quantized_conv")
 )
+_SCALED = Definition(_scaled, op="scaled_conv", layouts=False)
 
 
 def _integer_weight(where: str, input: Any, weight: Any, zero_point: Any) -> tuple[Any, Any]:
@@ -64,6 +79,17 @@ def _per_channel(where: str, name: str, value: Any, weight: Any, dtype: Any) -> 
     if dtype is np.int32 and not (found.min(initial=0) >= -128 and found.max(initial=0) <= 255):
         raise invalid(where, f"{name} is {shorten(repr(value))}, needs integers from -128 to 255")
     return np.array(np.broadcast_to(found, k), dtype)
+
+
+def _multiplier(where: str, x: Any, weight: Any, w: Any, y: Any = 1.0) -> Any:
+    """Return x w[k] / y in float32, the multiplier of each output channel."""
+    scale = _per_channel(where, "weight_scale", w, weight, np.float32)
+    with np.errstate(all="ignore"):
+        scale = np.float32(real(where, "input_scale", x, 0.0)) * scale / np.float32(y)
+    if not np.isfinite(scale).all():
+        what = f"scales give the multiplier {scale[~np.isfinite(scale)][0]}, needs finite ones"
+        raise invalid(where, what)
+    return scale
 
 
 def conv_integer(
@@ -138,22 +164,68 @@ def quantized_conv(
     """
     where = "quantized_conv"
     w, zero = _integer_weight(where, input, weight, weight_zero_point)
-    scale = _per_channel(where, "weight_scale", weight_scale, weight, np.float32)
-    with np.errstate(all="ignore"):
-        x_scale, y_scale = (
-            np.float32(real(where, name, value, 0.0))
-            for name, value in (("input_scale", input_scale), ("output_scale", output_scale))
-        )
-        if not y_scale:
-            raise invalid(where, f"output_scale is {output_scale}, needs a number above 0")
-        scale = x_scale * scale / y_scale
-    if not np.isfinite(scale).all():
-        what = f"scales give the multiplier {scale[~np.isfinite(scale)][0]}, needs finite ones"
-        raise invalid(where, what)
+    if not np.float32(real(where, "output_scale", output_scale, 0.0)):
+        raise invalid(where, f"output_scale is {output_scale}, needs a number above 0")
+    scale = _multiplier(where, input_scale, weight, weight_scale, output_scale)
     operands = input, w, bias, zero, like(scale, weight)
     settings = stride, padding, dilation, groups, input_zero_point, output_zero_point
     return _QUANTIZED.compute("fprop", operands, settings, None, backend)[0]
 
 
-FUNCTIONS = names(documented(conv_integer, quantized_conv))
+def scaled_conv(
+    input: Any,
+    input_scale: float,
+    weight: Any,
+    weight_scale: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    output_dtype: Any = "float32",
+    backend: str = "auto",
+) -> Any:
+    """Return the convolution of 8-bit floats, scaled per output channel.
+
+    The sums are multiplied in float32 by input_scale * weight_scale, a bias is added, and the
+    result is rounded once.
+
+    Parameters
+    ----------
+    input : (N, C, *spatial) array of float8_e4m3fn or float8_e5m2
+    input_scale : float
+    weight : (K, C/G, *filter) array of the type of `input`
+    weight_scale : float or (K,) array
+        Products with `input_scale` must be above 0.
+    bias : (K,) array of float32, optional
+    stride, padding, dilation, groups
+        As in `conv_integer`.
+    output_dtype : {"float32", "bfloat16", "float16"} or such a dtype
+
+    >>> x, w = (np.array([[[v]]], numpy_dtype("e4m3")) for v in (3.0, 0.5))
+    >>> scaled_conv(x, 0.25, w, 8.0)
+    array([[[3.]]], dtype=float32)
+    """
+    where = "scaled_conv"
+    rank_of(where, weight)
+    scale = _multiplier(where, input_scale, weight, weight_scale)
+    if not (scale > 0).all():
+        what = f"scales give the multiplier {scale[~(scale > 0)][0]}, needs numbers above 0"
+        raise invalid(where, what)
+    settings = stride, padding, dilation, groups, _code(output_dtype)
+    operands = input, weight, bias, like(scale, weight)
+    return _SCALED.compute("fprop", operands, settings, None, backend)[0]
+
+
+def _code(dtype: Any) -> Any:
+    """Return the short name of a dtype of any library, or of its name; else the value itself."""
+    for name in (dtype, getattr(dtype, "name", None), getattr(dtype, "__name__", None)):
+        if isinstance(name, str):
+            return short(name)
+    text = repr(dtype)
+    return short(text.removeprefix("torch.")) if text.startswith("torch.") else dtype
+
+
+FUNCTIONS = names(documented(conv_integer, quantized_conv, scaled_conv))
 __all__ = [*FUNCTIONS]

@@ -21,8 +21,10 @@ from ..ops import BASE_ROLE, OPS, ConvProblem, Sizes
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 _FLOAT_ONLY = ("nan", "inf", "negzero", "subnormal")
-_MOST = {"f16": 4, "bf16": 4, "i8": 4, "u8": 4}  # largest integer of a narrow type; else 16
-_EXPONENTS = 12  # "wide" spans 2**-12 to 2**12
+# Largest integer of a narrow type; else 16.
+_MOST = dict.fromkeys(("f16", "bf16", "i8", "u8", *dtypes.EIGHT), 4)
+_EXPONENTS = {"e4m3": 7}  # "wide" spans 2**-7 to 2**7 of this type, 2**-12 to 2**12 of others
+_EIGHT_DIGITS = 12  # of sums of 8-bit floats: 14 that tensor cores keep, less 2 of scales up to 4
 _MEAN, _SMALL_MEAN = 1024, 64  # of "shifted", and in 16-bit types and integers
 _SEVERAL = 4  # of four seeds one has several NaN
 
@@ -33,6 +35,8 @@ def available(fill: str, dtype: str) -> bool:
     >>> available("nan", "bf16"), available("nan", "i8")
     (True, False)
     """
+    if dtype in dtypes.EIGHT:
+        return fill != "inf" or bool(np.isinf(dtypes.numpy_dtype(dtype).type(np.inf)))
     return fill not in _FLOAT_ONLY or dtype in dtypes.FLOATS + dtypes.COMPLEX
 
 
@@ -159,6 +163,8 @@ def plan(call: Call) -> Plan:
     """
     most = _MOST.get(call.dtype, 16)
     limit = 2 ** dtypes.number(call.dtype).digits
+    if call.dtype in dtypes.EIGHT:
+        limit = 2**_EIGHT_DIGITS
     if call.dtype in dtypes.COMPLEX:
         limit //= 2  # each part of a product is two products
     if not OPS[call.op].multiplies:
@@ -283,7 +289,7 @@ def _normal(case: Case, role: str, dtype: str, words: Words) -> Array:
 
 def _shifted(case: Case, role: str, dtype: str, words: Words) -> Array:
     """Return normal data about a large mean: a variance taken as a difference loses its digits."""
-    narrow = dtype in dtypes.SIXTEEN or dtype in dtypes.INTEGERS
+    narrow = dtype in (*dtypes.SIXTEEN, *dtypes.EIGHT) or dtype in dtypes.INTEGERS
     return _normal(case, role, dtype, words) + (_SMALL_MEAN if narrow else _MEAN)
 
 
@@ -295,10 +301,11 @@ def _positive(case: Case, role: str, dtype: str, words: Words) -> Array:
 
 
 def _wide(case: Case, role: str, dtype: str, words: Words) -> Array:
-    """Return normal data times powers of two from -12 to 12, or integers over the whole range."""
+    """Return normal data times powers of two, or integers over the whole range."""
     if dtype in dtypes.INTEGERS:
         return words.view(np.int64)
-    exponents = _below(_mix(words + np.uint64(1)), 2 * _EXPONENTS + 1) - _EXPONENTS
+    most = _EXPONENTS.get(dtype, 12)
+    exponents = _below(_mix(words + np.uint64(1)), 2 * most + 1) - most
     return np.ldexp(_normal(case, role, dtype, words), exponents.astype(np.int64))
 
 
@@ -307,8 +314,8 @@ def _subnormal(case: Case, role: str, dtype: str, words: Words) -> Array:
     result = _normal(case, role, dtype, words)
     if not _leads(case.call, role) and BASE_ROLE[role] != "b":
         return result
-    # float has no such small numbers as longdouble, and bfloat16 has no finfo
-    tiny = np.ldexp(1.0, -126) if dtype == "bf16" else np.finfo(dtypes.numpy_dtype(dtype)).tiny
+    # float has no such small numbers as longdouble
+    tiny = np.finfo(np.longdouble).tiny if dtype == "f80" else np.float64(dtypes.number(dtype).tiny)
     exponents = _below(_mix(words + np.uint64(1)), 9) - 6.0
     wide = result.astype(np.promote_types(np.float64, tiny.dtype))
     return np.ldexp(wide, exponents.astype(np.int32)) * tiny

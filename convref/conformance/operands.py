@@ -73,7 +73,8 @@ def lay_out(array: Array, spec: Spec, letters: str) -> Array:
     view = view.transpose([order.index(axis) for axis in letters])
     view[...] = array[slices]
     strides = [stride * view.itemsize for stride in spec.strides(array.shape, letters)]
-    return np.lib.stride_tricks.as_strided(view, array.shape, strides)
+    bits = view.view(np.uint8) if view.itemsize == 1 else view  # it fails for e5m2
+    return np.lib.stride_tricks.as_strided(bits, array.shape, strides).view(view.dtype)
 
 
 def _view(sizes: dict[str, int], order: str, spec: Spec, dtype: np.dtype[Any]) -> Array:

@@ -25,14 +25,16 @@ def _is_exact(it: Exhibit, numerics: Numerics) -> bool:
         return False
     if not ref.call.problem.is_exact(code):
         return False
-    limit = 2.0 ** min(dtypes.number(wide).digits, dtypes.number(dtypes.accumulator(code)).digits)
+    digits = min(dtypes.number(wide).digits, numerics.digits)
+    limit = 2.0 ** min(digits, dtypes.number(dtypes.accumulator(code)).digits)
     scale = numerics.growth * ref.call.problem.grain
     return most(it) * scale <= limit or float(it.sums.max()) * scale <= limit
 
 
 def most(it: Exhibit) -> float:
     """Return a number that no sum of absolute values exceeds: that of the largest operands."""
-    if it.terms.kind != "sum" or (it.call.op, it.call.pass_) in oracle.MAGNITUDES:
+    scaled = "scale" in it.terms.by or (it.call.op, it.call.pass_) in oracle.MAGNITUDES
+    if it.terms.kind != "sum" or scaled:
         return np.inf
     largest = it.ref.largest
     return it.call.products(it.role) * max(largest, largest * largest)  # inf if that overflows

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import oracle
 from ..arrays import Array
-from ..case import Call, Spec
+from ..case import Call
 from ..dtypes import COMPLEX
 from ..ops import BASE_ROLE, OWN_TYPE, TERMS, ConvProblem
 
@@ -160,10 +160,10 @@ def _count(
 
 
 def _evaluated(call: Call, role: str, operands: tuple[Array | None, ...]) -> Array:
-    specs = tuple(Spec("f64") for _ in call.roles)
     results = call.signature.results
     mask = tuple(r == role for r in results) if call.mask else ()
-    values = oracle.evaluate(replace(call, specs=specs, mask=mask), *operands)
+    wide = {"accumulate": "f64", "out": "f64"}
+    values = oracle.evaluate(replace(call, mask=mask), *operands, **wide)
     value = values[results.index(role)]
     assert value is not None
     return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import expm1, log1p
+from math import expm1, inf, log1p
 from typing import Any
 
 from .. import dtypes
@@ -15,7 +15,7 @@ UNITS = {
     "rn32": 2.0**-24,
     "rn64": 2.0**-53,
     "rn80": dtypes.number("f80").u,
-    "mma32": 2.0**-22,
+    "mma32": 2.0**-22,  # of 23 bits; `Numerics.unit` is that of others
     "exact": 0.0,
 }
 _ACCUMULATOR = {"rn32": "f32", "rn64": "f64", "rn80": "f80", "mma32": "f32", "exact": "i64"}
@@ -42,6 +42,12 @@ class Numerics:
         at least half of all values that are so rounded on the way to one result.
     splits : int
         Partial sums that are added at the end (mma32 only).
+    bits : int
+        Bits after the leading one that tensor cores keep of a sum (mma32 only): 23, or 13 of 8-bit
+        floats on sm_89 and sm_90.
+    promoted : int
+        Products after which such a sum is added to one in float32, rounded to nearest, and begins
+        again; 0 for never.
     ftz : bool
         Subnormal operands and results may be flushed to zero.
     growth : float
@@ -59,6 +65,9 @@ class Numerics:
     --------
     >>> 2**-14 < Numerics("rn32").gamma(1 << 10) < 2**-14 * (1 + 2**-14)
     True
+    >>> Numerics("mma32", bits=13, promoted=128).gamma(4608) < 0.04 < Numerics(
+    ...     "mma32", bits=13).gamma(4608)
+    True
     """
 
     model: str = "rn32"
@@ -66,6 +75,8 @@ class Numerics:
     tf32x3: bool = False
     stages: int = 0
     splits: int = 1
+    bits: int = 23
+    promoted: int = 0
     ftz: bool = False
     growth: float = 1.0
     normwise: float = 0.0
@@ -101,9 +112,25 @@ class Numerics:
             n = n + n // 16 + self.splits
         return n
 
+    @property
+    def unit(self) -> float:
+        """Return the unit roundoff of one addition."""
+        return 2.0 ** (1 - self.bits) if self.model == "mma32" else UNITS[self.model]
+
+    @property
+    def digits(self) -> float:
+        """Return the largest p such that `bits` keep all integers up to 2**p."""
+        return self.bits + 1 if self.model == "mma32" else inf
+
     def gamma(self, n: int) -> float:
-        """Return (1 + u)**n - 1, the relative error of n roundings in any order."""
-        return gamma(self.roundings(n), UNITS[self.model])
+        """Return (1 + u)**n - 1, the relative error of n roundings in any order.
+
+        Where sums are promoted, that of as many as one has, and then of n in float32.
+        """
+        if self.model == "mma32" and 0 < self.promoted < n:
+            part = gamma(self.roundings(self.promoted), self.unit)
+            return (1 + part) * (1 + gamma(n, UNITS["rn32"])) - 1
+        return gamma(self.roundings(n), self.unit)
 
 
 def gamma(n: int, u: float) -> float:

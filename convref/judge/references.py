@@ -125,7 +125,8 @@ def reference(call: Call, operands: Sequence[Array | None], *, checked: bool = F
     values = tuple(e if k == "copy" else v for k, e, v in zip(made_as, exact, found_values))
     numbers = [a for r, a in zip(call.roles, data) if a is not None and r not in OWN_TYPE]
     largest = max((float(np.abs(a).max()) for a in numbers if a.size), default=0.0)
-    whole = all(map(_is_integral, numbers))
+    # Positions are whole; a scale, which has a type of its own too, may not be.
+    whole = all(_is_integral(a) for a in data if a is not None and a.dtype.kind != "i")
     return Reference(call, raw, values, discrete, scale, whole, largest, found)
 
 

@@ -42,7 +42,7 @@ from .pool import (
     PoolProblem,
     UnpoolProblem,
 )
-from .quantized import ConvIntegerProblem, QuantizedConvProblem
+from .quantized import ConvIntegerProblem, QuantizedConvProblem, ScaledConvProblem
 from .reduce import CumsumProblem, MeanProblem, SumProblem
 from .resize import PixelShuffleProblem, PixelUnshuffleProblem, ResizeProblem
 from .resize_axis import ResizeAxis
@@ -135,6 +135,7 @@ __all__ = [
     "ResizeProblem",
     "RmsNormProblem",
     "RoiAlignProblem",
+    "ScaledConvProblem",
     "SeluProblem",
     "Signature",
     "Sizes",

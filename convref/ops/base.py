@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from ..dtypes import EIGHT
 from ..errors import invalid, shorten
 from .sizes import (
     FILTER_AXES,
@@ -27,7 +28,7 @@ ROLES = ("x", "k", "v", "w", "b", "p", "y", "cols", "grid", "boxes", "offset", "
 OWN_TYPE = {
     **dict.fromkeys(("indices", "target"), "i64"),  # positions
     **dict.fromkeys(("b32", "zero", "acc"), "i32"),  # of integer convolutions
-    "scale": "f32",
+    "scale": "f32",  # per output channel
 }
 STATISTICS = ("mean", "rstd", "rmean", "rvar")
 _STATISTIC_DTYPE = {"f16": "f32", "bf16": "f32"}  # as in libraries
@@ -300,6 +301,8 @@ class Problem:
 
     def refuses(self, code: str, pass_: str = "fprop") -> str | None:
         """Return why numbers of type `code` have no such result, or None."""
+        if code in EIGHT:
+            return f"{self.name} has no {code}: only scaled_conv has"
         reason = self.REFUSES.get(code[0])
         return reason and reason.format(code=code)
 

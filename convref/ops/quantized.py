@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit integers: sums in int32, and sums scaled and rounded to 8 bits again."""
+"""Convolutions of 8-bit numbers: of integers, scaled or not, and of floats with scales."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from ..dtypes import EIGHT
 from ..errors import invalid
 from .base import Field
 from .conv import ConvProblem
@@ -109,8 +110,65 @@ class QuantizedConvProblem(ConvIntegerProblem):
     y_zero: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScaledConvProblem(ConvProblem):
+    """A convolution of 8-bit floats, scaled per output channel in float32.
+
+    Parameters
+    ----------
+    n, c, k, groups, input, filter, stride, padding, dilation
+        As in `ConvProblem`.
+    bias : bool
+        Whether float32 values of shape (K,) are added to the scaled sums.
+    out : {"f32", "bf16", "f16"}
+        The type of the output.
+
+    Examples
+    --------
+    >>> ScaledConvProblem(n=1, c=2, k=3, input=(4,), filter=(2,), out="bf16").products("y")
+    6
+    """
+
+    name: ClassVar[str] = "scaled_conv"
+    KEYS: ClassVar[dict[str, Field]] = {
+        "out": Field("out", "word", draws=("f32", "bf16", "f16"), label="output_dtype"),
+        "bias": Field("bias", "flag"),
+    }
+
+    transposed: ClassVar[bool] = False  # type: ignore[misc]
+    output_padding: ClassVar[Sizes] = (0,)  # type: ignore[misc]
+    flip: ClassVar[bool] = False  # type: ignore[misc]
+
+    out: str = "f32"
+
+    @classmethod
+    def of_operands(
+        cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
+    ) -> dict[str, Any]:
+        return super().of_operands(pass_, shapes, {"transposed": False, **given})
+
+    @cached_property
+    def _shapes(self) -> dict[str, Sizes]:
+        return {**super()._shapes, "scale": (self.k,)}
+
+    def letters(self, role: str) -> str:
+        return "o" if role == "scale" else super().letters(role)
+
+    def dtype_of(self, role: str, code: str) -> str:
+        return {"b": "f32", "y": self.out}.get(role) or super().dtype_of(role, code)
+
+    def products(self, role: str) -> int:
+        return super().products(role) + 1  # the scaling rounds too
+
+    def tangents(self, pass_: str) -> str:
+        return ""
+
+    def refuses(self, code: str, pass_: str = "fprop") -> str | None:
+        return None if code in EIGHT else f"{self.name} has no {code}, needs e4m3 or e5m2"
+
+
 _SUMS = (("x", "w"),)
-# Integers of a stated type: "copy", for nothing is judged but equality.
+# Of integers "copy", for nothing is judged but equality.
 OPS = {
     "conv_integer": OpSpec(
         ConvIntegerProblem,
@@ -119,5 +177,9 @@ OPS = {
     "quantized_conv": OpSpec(
         QuantizedConvProblem,
         {"fprop": Pass(("x", "w", *_CHANNELS), {"y": Terms(_SUMS, by=_CHANNELS, kind="copy")})},
+    ),
+    "scaled_conv": OpSpec(
+        ScaledConvProblem,
+        {"fprop": Pass(("x", "w", "b", "scale"), {"y": Terms(_SUMS, ("b",), by=("scale",))})},
     ),
 }

@@ -133,7 +133,7 @@ class ResizeProblem(Problem):
 
     def refuses(self, code: str, pass_: str = "fprop") -> str | None:
         if code not in INTEGERS:
-            return None
+            return super().refuses(code)
         if self.mode != "nearest" and code != "u8":
             return f"weights of mode {self.mode} are not integers, needs u8 or floats, not {code}"
         if self.mode != "nearest" and pass_ != "fprop":

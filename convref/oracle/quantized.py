@@ -1,14 +1,16 @@
-"""Convolutions of 8-bit integers: the exact sums of `convref.oracle.conv`, then one rounding.
+"""Convolutions of 8-bit numbers: the sums of `convref.oracle.conv`, scaled.
 
     acc[n,k,p] = sum_c,r (x^[n,c,o_r] - x_zero) (w[k,c,r] - zero[k])                         (Q.1)
     y[n,k,p]   = saturated(round(float32(acc[n,k,p] + b[k]) scale[k]) + y_zero)              (Q.2)
+    y[n,k,p]   = scale[k] sum_c,r x^[n,c,o_r] w[k,c,r]  + b[k]                               (Q.3)
 
-The product is rounded to float32 and then to the nearest integer, halves to even.
+The first two are of integers. In (Q.2) the product is rounded to float32 and then to the nearest
+integer, halves to even.
 """
 
 import numpy as np
 
-from ..ops import ConvIntegerProblem, QuantizedConvProblem
+from ..ops import ConvIntegerProblem, QuantizedConvProblem, ScaledConvProblem
 from ._passes import by_name
 from ._windows import Array
 from .conv import conv_fprop
@@ -45,4 +47,20 @@ def quantized_conv_fprop(
     return np.clip(y, limits.min, limits.max).astype(x.dtype)
 
 
-FORMULAS = by_name(globals(), ("conv_integer", "quantized_conv"), masks=False)
+def scaled_conv_fprop(
+    x: Array, w: Array, b: Array | None, scale: Array, problem: ScaledConvProblem
+) -> Array:
+    """Return y (N, K, *output), the sums scaled by channel, plus b (Q.3).
+
+    >>> x, w = np.array([[[1.0, 3.0]]]), np.array([[[0.5]], [[2.0]]])
+    >>> problem = ScaledConvProblem(n=1, c=1, k=2, input=(2,), filter=(1,))
+    >>> scaled_conv_fprop(x, w, np.array([0.0, 1.0]), np.array([2.0, 4.0], np.float32), problem)
+    array([[[ 1.,  3.],
+            [ 9., 25.]]])
+    """
+    per_channel = (-1, *(1,) * problem.rank)
+    y = conv_fprop(x, w, None, problem) * scale.reshape(per_channel)
+    return y if b is None else y + b.reshape(per_channel)
+
+
+FORMULAS = by_name(globals(), ("conv_integer", "quantized_conv", "scaled_conv"), masks=False)

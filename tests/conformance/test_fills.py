@@ -74,7 +74,8 @@ def test_roles_and_seeds_differ():
 @pytest.mark.parametrize("dtype", dtypes.CODES)
 @pytest.mark.parametrize("fill", FILLS)
 def test_every_available_fill(fill, dtype):
-    case = parse(f"{LEAD}:fill={fill}:dt={dtype}:seed=3")
+    op = "scaled_" if dtype in dtypes.EIGHT else ""
+    case = parse(f"{op}{LEAD}:fill={fill}:dt={dtype}:seed=3")
     if not available(fill, dtype):
         with pytest.raises(ConvrefError, match=f"{dtype} has no fill {fill}"):
             values(case, "x")

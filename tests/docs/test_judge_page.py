@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from convref.case import parse
-from convref.dtypes import rounded
+from convref.dtypes import numpy_dtype, rounded
 from convref.judge import TF32_UNIT, Numerics, bound, judge, reference
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -201,16 +201,17 @@ def truncate(values, quantum):
     return np.trunc(values / quantum) * quantum
 
 
-def tensor_core_sum(products, width):
-    """Return the sum in blocks: terms aligned to the largest, 24 bits, cut instead of rounded."""
+def tensor_core_sum(products, width, bits=23):
+    """Return the sum in blocks: terms aligned to the largest, and cut instead of rounded."""
     total = 0.0
     for first in range(0, len(products), width):
         terms = np.append(products[first : first + width], total)
         largest = abs(terms).max()
         if largest:
-            quantum = 2.0 ** (np.floor(np.log2(largest)) - 23)
+            quantum = 2.0 ** (np.floor(np.log2(largest)) - bits)
             total = float(truncate(terms, quantum).sum())
-            total = truncate(total, 2.0 ** (np.floor(np.log2(abs(total))) - 23)) if total else 0.0
+            if total:
+                total = truncate(total, 2.0 ** (np.floor(np.log2(abs(total))) - bits))
     return total
 
 
@@ -224,6 +225,56 @@ def test_truncating_sums_stay_within_the_bound_of_mma32(fill, width):
         ref = reference(call, operands)
         limit = Numerics("mma32").gamma(n) * ref.sums[0].item()
         assert abs(tensor_core_sum(products, width) - products.sum()) <= limit
+
+
+def eight_bits(fill, rng, n):
+    """Return the products of n pairs of 8-bit floats."""
+    x, w = (fill(rng, n).astype(F32).astype(numpy_dtype("e4m3")) for _ in range(2))
+    return np.nan_to_num(x.astype(float) * w.astype(float))
+
+
+@each_fill
+@pytest.mark.parametrize("width", [1, 16, 32])
+def test_sums_of_few_bits_stay_within_the_bound(fill, width):
+    rng = np.random.default_rng(7)
+    for n in (1, 2, 30, 500):
+        products = eight_bits(fill, rng, n)
+        limit = Numerics("mma32", bits=13).gamma(n) * abs(products).sum()
+        assert abs(tensor_core_sum(products, width, 13) - products.sum()) <= limit
+
+
+@each_fill
+def test_promoted_sums_stay_within_the_bound(fill):
+    rng, n, each = np.random.default_rng(8), 4608, 128
+    products = eight_bits(fill, rng, n)
+    parts = (tensor_core_sum(products[k : k + each], 32, 13) for k in range(0, n, each))
+    error = abs(left_to_right(np.array(list(parts), F32)) - products.sum())
+    declared = Numerics("mma32", bits=13, promoted=each)
+    assert error <= declared.gamma(n) * abs(products).sum()
+
+
+def test_promoted_sums_lose_more_than_rn32_allows():
+    n, each = 4608, 128
+    products = np.full(n, 2.0**-14)  # below the 13th bit of 1
+    products[::each] = 1.0
+    got = sum(tensor_core_sum(products[k : k + each], 32, 13) for k in range(0, n, each))
+    lost = abs(got - products.sum())
+    assert lost > Numerics("rn32").gamma(n) * products.sum()
+    assert lost < Numerics("mma32", bits=13, promoted=each).gamma(n) * products.sum()
+
+
+def test_sums_that_are_not_promoted_lose_more_than_is_declared():
+    products = np.full(4608, 0.28)
+    error = abs(tensor_core_sum(products, 32, 13) - products.sum())
+    assert error > Numerics("mma32", bits=13, promoted=128).gamma(4608) * products.sum()
+
+
+@pytest.mark.parametrize("bits", [13, 23])
+def test_integers_that_tensor_cores_keep_are_exact_and_larger_ones_are_not(bits):
+    top = 2.0 ** (bits + 1)
+    assert Numerics("mma32", bits=bits).digits == bits + 1
+    assert tensor_core_sum(np.array([top - 3.0, 1.0, 1.0]), 32, bits) == top - 1.0
+    assert tensor_core_sum(np.array([top, 1.0]), 32, bits) == top
 
 
 def test_truncating_sums_are_more_than_rn32_allows():

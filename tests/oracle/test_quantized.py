@@ -1,6 +1,8 @@
-"""Convolutions of integers against their loops, against ONNX's evaluator and by hand."""
+"""Convolutions of 8-bit numbers against their loops, against ONNX's evaluator and by hand."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,15 +10,19 @@ from hypothesis import Phase, given, settings
 
 import convref
 from convref import ConvrefError, oracle
-from convref.arrays import to_torch
-from convref.case import parse
+from convref.arrays import to_numpy, to_torch
+from convref.case import FILLS, parse
 from convref.conformance.examine import examine
+from convref.conformance.fills import available, values
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.dispatch import load
+from convref.dtypes import EIGHT, numpy_dtype
+from convref.judge import Numerics, judge
 from convref.oracle import quantized
 
 OPS = ("conv_integer", "quantized_conv")
+CARD = Numerics("mma32", bits=13, promoted=128)  # of 8-bit floats
 
 
 def campaign(op, phases=tuple(Phase)):
@@ -137,3 +143,69 @@ def test_torch_refuses_what_it_computes_otherwise():
     assert convref.quantized_conv(*given, 3.0, 0, 1.0, 0).tolist() == [[[3, 3, 3]]]
     with pytest.raises(convref.UnsupportedError, match="may overflow: backend='numpy' does not"):
         convref.quantized_conv(*given, 1e6, 0, 1.0, 0)
+
+
+@given(cases(["scaled_conv"], dtypes=EIGHT, max_elements=60, max_macs=300))
+def test_sums_of_8_bit_floats_are_those_of_loops(case):
+    """Sums in float64 may be in another order, so that both are judged, and exactly on integers."""
+    arrays = operands(case)
+    for name in ("numpy", "loops"):
+        backend = load(name)
+        assert judge(
+            case.call, arrays, backend.run(case.call, *arrays), backend.numerics(case.call)
+        )
+
+
+def test_8_bit_floats_by_hand_in_every_library():
+    x, w = (np.array([[v]], numpy_dtype("e4m3")) for v in ([448.0, 2.0**-9], [0.5]))
+    for kind in (np.asarray, to_torch):
+        given = kind(x), 0.5, kind(w), 4.0, kind(np.ones(1, np.float32))
+        for name in ("float32", "bfloat16", kind(np.ones(1, np.float16)).dtype):
+            y = to_numpy(convref.scaled_conv(*given, output_dtype=name))
+            assert y.dtype == str(name).removeprefix("torch.")
+            assert y.tolist() == [[[449.0, 1 + 2.0**-9]]] or name != "float32"
+
+
+def test_scales_of_8_bit_floats_are_checked():
+    x = np.ones((1, 1, 3), numpy_dtype("e5m2"))
+    with pytest.raises(ConvrefError, match=r"multiplier 0\.0, needs numbers above 0"):
+        convref.scaled_conv(x, 1.0, x, 0.0)
+    with pytest.raises(ConvrefError, match="multiplier inf, needs finite ones"):
+        convref.scaled_conv(x, 1e30, x, 1e30)
+    with pytest.raises(ConvrefError, match="output_dtype is 'f64', needs one of f32"):
+        convref.scaled_conv(x, 1.0, x, 1.0, output_dtype="float64")
+    with pytest.raises(ConvrefError, match="scaled_conv has no f32, needs e4m3 or e5m2"):
+        convref.scaled_conv(x.astype("f4"), 1.0, x.astype("f4"), 1.0)
+    with pytest.raises(ConvrefError, match="conv has no e5m2: only scaled_conv has"):
+        convref.conv1d(x, x)
+    with pytest.raises(ConvrefError, match="weight has dtype e4m3, needs e5m2"):
+        convref.scaled_conv(x, 1.0, x.astype(numpy_dtype("e4m3")), 1.0)
+
+
+def test_scales_that_are_not_whole_are_not_judged_exactly():
+    """Integers with a scale of 1 / 3 have no exact result."""
+    call = parse("scaled_conv.fprop:n1c1k1_i1_f1:bias=0:dt=e4m3").call
+    one = np.ones((1, 1, 1), numpy_dtype("e4m3"))
+    given = one, one, None, np.array([1 / 3], np.float32)
+    near = np.nextafter(given[3], np.float32(1)).reshape(1, 1, 1)
+    assert judge(call, given, (near,), Numerics("rn32")).tier == "proven"
+    whole = (*given[:3], np.array([3.0], np.float32))
+    assert judge(call, whole, (np.full((1, 1, 1), 3, "f4"),), Numerics("rn32")).tier == "exact"
+
+
+def test_drawn_8_bit_floats_do_not_overflow():
+    """e4m3 has no infinity: what a fill draws beyond 448 would be NaN."""
+    for code, fill in product(EIGHT, FILLS):
+        if available(fill, code):
+            case = parse(f"scaled_conv.fprop:n2c9k9_i9x9_f3x3:dt={code}:fill={fill}")
+            special = [~np.isfinite(values(case, role).astype(float)) for role in "xw"]
+            assert sum(map(np.sum, special)) == {"inf": 2, "nan": 1}.get(fill, 0), str(case)
+    assert not available("inf", "e4m3")
+
+
+def test_integers_of_8_bit_floats_are_exact_in_13_bits():
+    for size in ("c2k3_i5x5_f3x3", "c512k2_i4x4_f3x3", "c4096k1_i2_f2"):
+        case = parse(f"scaled_conv.fprop:n1{size}:dt=e5m2")
+        arrays = operands(case)
+        found = judge(case.call, arrays, oracle.evaluate(case.call, *arrays), CARD)
+        assert (found.kind, found.tier) == ("pass", "exact")

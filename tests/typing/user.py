@@ -1,7 +1,7 @@
 """A user's script on NumPy: a type checker must flag the lines marked `wrong` and no other."""
 # pyright: strict
 
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,7 @@ def court() -> str:
 assert_type(convref.group_norm(image, 1), NDArray[np.float32]).sum()
 whole = np.ones((1, 1, 4), np.uint8)
 assert_type(convref.conv_integer(whole, whole), NDArray[np.int32]).sum()
+assert_type(convref.scaled_conv(whole, 1.0, whole, 1.0), NDArray[Any]).sum()
 
 
 def wrong() -> None:

@@ -28,9 +28,9 @@ def _windows(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
     return FAMILY[op](**window_sizes(draft))
 
 
-def _integers(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
+def _eight_bits(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
     fields = {"k": draft.k * draft.groups, "groups": draft.groups, **all_drawn(tape, op)}
-    fields |= {"bias": draft.bias} if op == "quantized_conv" else {}
+    fields |= {"bias": draft.bias} if op != "conv_integer" else {}
     return FAMILY[op](**window_sizes(draft), **fields)
 
 
@@ -40,15 +40,21 @@ def _zero(case: Case, given: dict[str, Any]) -> Any:
 
 
 def _scale(case: Case, given: dict[str, Any]) -> Any:
-    """Return 1 to 4 / 64: products with sums are exact in float32, and some are halves."""
-    return np.ldexp(1 + np.abs(np.rint(values(case, "scale"))) % 4, -6)
+    """Return 1 to 4 / 64 of integers: products with sums are exact, and some are halves.
+
+    Of floats, return positive numbers, which are 1 to 4 where the fill has integers.
+    """
+    drawn = np.abs(np.nan_to_num(values(case, "scale"), nan=1.0, posinf=1.0, neginf=1.0))
+    if case.call.op == "quantized_conv":
+        return np.ldexp(1 + np.rint(drawn) % 4, -6)
+    whole = bool((np.rint(drawn) == drawn).all())
+    return 1 + drawn % 4 if whole else drawn + np.float32(2**-6)
 
 
 DRAW = {
     "conv": _conv,
     "unfold": _windows,
     "fold": _windows,
-    "conv_integer": _integers,
-    "quantized_conv": _integers,
+    **dict.fromkeys(("conv_integer", "quantized_conv", "scaled_conv"), _eight_bits),
 }
 GENERATED = {"zero": _zero, "scale": _scale}

@@ -186,9 +186,9 @@ class Op:
         if self.held == torch.float64:
             return 2 * grown(wide + 8, UNITS["rn64"])
         if products:
-            roundings, unit = self.numerics.roundings(wide), UNITS[self.numerics.model]
+            roundings, unit = self.numerics.roundings(wide), self.numerics.unit
         else:
-            roundings, unit = wide, max(UNITS["rn32"], UNITS[self.numerics.model])
+            roundings, unit = wide, max(UNITS["rn32"], self.numerics.unit)
         return grown(roundings, unit) + grown(wide + 8, UNITS["rn64"])
 
     def close(

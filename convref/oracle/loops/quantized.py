@@ -1,12 +1,12 @@
-"""Convolutions of 8-bit integers as nested loops, in Python's integers."""
+"""Convolutions of 8-bit numbers as nested loops: of integers in Python's, of floats in theirs."""
 
 from fractions import Fraction
 
 import numpy as np
 
-from ...ops import ConvIntegerProblem, QuantizedConvProblem
+from ...ops import ConvIntegerProblem, QuantizedConvProblem, ScaledConvProblem
 from .._passes import by_name
-from ._zeros import Array
+from ._zeros import Array, zeros
 from .conv import terms
 
 
@@ -31,9 +31,21 @@ def quantized_conv_fprop(
     return y
 
 
+def scaled_conv_fprop(
+    x: Array, w: Array, b: Array | None, scale: Array, problem: ScaledConvProblem
+) -> Array:
+    y = zeros(problem.shape("y"), x)
+    for x_at, w_at, y_at in terms(problem):
+        if y_at is not None:
+            y[y_at] += (0 if x_at is None else x[x_at]) * w[w_at]
+    for at in np.ndindex(y.shape):
+        y[at] = y[at] * scale[at[1]] + (0 if b is None else b[at[1]])
+    return y
+
+
 def _wrapped(value: Array) -> Array:
     """Return Python integers modulo 2**32, from -2**31 on."""
     return np.asarray((value + 2**31) % 2**32 - 2**31, np.int32)
 
 
-FORMULAS = by_name(globals(), ("conv_integer", "quantized_conv"), masks=False)
+FORMULAS = by_name(globals(), ("conv_integer", "quantized_conv", "scaled_conv"), masks=False)
