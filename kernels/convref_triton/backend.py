@@ -13,6 +13,7 @@ from typing import Any
 from convref.arrays import like, to_torch
 from convref.backends import Inspected
 from convref.case import Call
+from convref.dtypes import EIGHT
 from convref.errors import UnsupportedError, invalid, message, missing_extra, shorten
 from convref.judge import Numerics
 
@@ -25,6 +26,7 @@ except ImportError as error:
 from .common.epilogue import ACTIVATIONS
 from .common.geometry import Tensor, operands
 from .compile import aot, inspection
+from .conv import scaled
 from .hopper.precompiled import assembler, assembler_version
 from .norm import norm
 from .plan import archs
@@ -53,7 +55,8 @@ class TritonBackend:
     def supports(self, call: Call) -> str | None:
         if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
             return "torch finds no CUDA device"
-        return refusal(call)
+        device = _current(call)
+        return refusal(call, device.arch if device else archs.DEFAULT)
 
     def run(self, call: Call, *arrays: Any, configuration: Choice | None = None) -> tuple[Any, ...]:
         """Return the results by role, as the caller's kind of array.
@@ -192,12 +195,17 @@ class TritonBackend:
         return jax.results(there, operands)
 
     def numerics(self, call: Call) -> Numerics:
-        """Return the declared model: float32 sums, which tensor cores may truncate."""
+        """Return the declared model: float32 sums, which tensor cores may truncate.
+
+        Those of 8-bit floats have fewer bits, but are promoted after each step of a sum.
+        """
         if call.op not in WINDOWED:
             return Numerics("rn32")
         cut = {call.math: True} if call.math != "ieee" else {}
         if call.specs[0].device == "cpu" or (call.dtype == "f32" and not cut):
             return Numerics("rn32", **cut)
+        if call.dtype in EIGHT:
+            return Numerics("mma32", bits=scaled.BITS, promoted=scaled.DEEPEST)
         return Numerics("mma32", splits=64, **cut)
 
     def fingerprint(self) -> dict[str, str]:

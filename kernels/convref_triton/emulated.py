@@ -1,6 +1,7 @@
 """A KernelPlan on CPU tensors: NumPy interprets the PTX that a GPU would execute.
 
-`convref check convref_triton.emulated:backend` judges the compiler's output.
+`convref check convref_triton.emulated:backend` judges the compiler's output; `:model` sums products
+as a card does, and holds the results to what the backend declares for a card.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +12,7 @@ import torch
 
 from convref.arrays import to_torch
 from convref.case import Call
+from convref.judge import Numerics
 from convref_driver.manifest import Manifest, pack
 from convref_ptx import (
     Allocation,
@@ -39,9 +41,10 @@ def run(
     seed: int = 0,  # of the order in which warps and programs run
     late: bool = False,  # whether asynchronous operations complete as late as possible
     arch: str = ARCH,  # architecture of the compiled kernels
+    tensor_cores: str = "exact",  # how products are summed, as `convref_ptx.launch` has it
 ) -> dict[str, torch.Tensor]:
     """Return every buffer of `plan` by name, results among them."""
-    (found,) = run_all([plan], [operands], seed, [late], arch)
+    (found,) = run_all([plan], [operands], seed, [late], arch, tensor_cores)
     return found
 
 
@@ -51,9 +54,11 @@ def run_all(
     seed: int,
     late: Sequence[bool],  # of each plan
     arch: str = ARCH,
+    tensor_cores: str = "exact",
 ) -> list[dict[str, torch.Tensor]]:
     """Return what `run` does for each of some plans of the same compiled kernels, run together."""
-    return interpreted.run_all(plans, operands, partial(execute, seed=seed, late=late, arch=arch))
+    how = {"seed": seed, "late": late, "arch": arch, "tensor_cores": tensor_cores}
+    return interpreted.run_all(plans, operands, partial(execute, **how))
 
 
 def kernels(plan: KernelPlan) -> tuple[Any, ...]:
@@ -82,6 +87,7 @@ def execute(
     seed: int,
     late: Sequence[bool],
     arch: str,
+    tensor_cores: str,
 ) -> None:
     program, compiled = _program(steps[0], arch)
     manifest = gpu.manifest(compiled)
@@ -90,7 +96,8 @@ def execute(
         for step, held, names in zip(steps, tensors, writable, strict=True)
     ]
     grids = [step.grid for step in steps]
-    launch_all(program, grids, manifest.threads, given, seed, late, manifest.shared)
+    how = seed, late, manifest.shared, tensor_cores
+    launch_all(program, grids, manifest.threads, given, *how)
 
 
 def _arguments(
@@ -129,9 +136,13 @@ class Emulated(TritonBackend):
     data = batch = 5  # most of an example's time is that of compiling its kernels
     chunk = 60
 
-    def __init__(self, name: str, arch: str = ARCH) -> None:
+    def __init__(self, name: str, arch: str = ARCH, tensor_cores: str = "exact") -> None:
         super().__init__(name)
-        self._arch = arch
+        self._how = {"arch": arch, "tensor_cores": tensor_cores}
+
+    def numerics(self, call: Call) -> Numerics:
+        modelled = self._how["tensor_cores"] == "model"
+        return super().numerics(call.on("cuda") if modelled else call)
 
     def run_many(
         self, calls: Sequence[Call], operands: Sequence[Sequence[Any]]
@@ -163,10 +174,10 @@ class Emulated(TritonBackend):
     ) -> list[dict[str, torch.Tensor]]:
         """Return what `interpret` does for each of some plans of the same compiled kernels."""
         count, steps = len(plans), (s for s in plans[0].steps if isinstance(s, Launch))
-        if not any(_program(step, self._arch)[0].is_asynchronous for step in steps):
-            return run_all(plans, tensors, 0, [False] * count, self._arch)
+        if not any(_program(step, self._how["arch"])[0].is_asynchronous for step in steps):
+            return run_all(plans, tensors, 0, [False] * count, **self._how)
         late = [False] * count + [True] * count
-        both = run_all([*plans, *plans], [*tensors, *tensors], 0, late, self._arch)
+        both = run_all([*plans, *plans], [*tensors, *tensors], 0, late, **self._how)
         for made, one, other in zip(plans, both, both[count:]):
             for name, tensor in other.items():
                 if _bytes(one[name]) != _bytes(tensor):
@@ -180,3 +191,4 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 
 backend = Emulated("triton.emulated")
+model = Emulated("triton.model", tensor_cores="model")

@@ -192,6 +192,17 @@ def test_fault_bf16_rounding(unfixed, way):
     assert y.tolist() == [1 + 2**-6, INF]
 
 
+@faults_of_3_6
+@pytest.mark.parametrize(
+    ("kind", "pattern", "wrong"), [(tl.float8e4nv, 0x7F, 480.0), (tl.float8e5, 0x01, 0.0)]
+)
+def test_fault_fp8_products(kind, pattern, wrong):
+    """NaN is a number, and subnormal numbers lose a bit; test_scaled.py has each value."""
+    bits = np.array([pattern], np.uint8)
+    found = triton.runtime.interpreter._convert_float(bits, kind, tl.float16, None)
+    assert found.view(np.float16).tolist() == [wrong]
+
+
 def test_runs_where_triton_interprets():
     program = """
 import torch, toy_kernels as toys

@@ -18,7 +18,15 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_ptx import Fault
 from convref_triton import emulated
 from convref_triton.activation import activation
-from convref_triton.conv import blocks, blocks_wgrad, classes, depthwise_wgrad, integer
+from convref_triton.conv import (
+    blocks,
+    blocks_wgrad,
+    classes,
+    depthwise_wgrad,
+    gather,
+    integer,
+    scaled,
+)
 from convref_triton.interpreter import StrictError
 from convref_triton.norm import norm, rows
 from convref_triton.plan.builder import NEW, Builder
@@ -46,6 +54,15 @@ INTEGER = (
 ONCE = (
     ("batch_norm.fprop:n3c5_i9x8:fill=normal", "0, total, VEC, BM, BN)", "0, 1, VEC, BM, BN)"),
     ("batch_norm.fprop:n3c5_i9x8:fill=normal", "(value.to(tl.float32) - m) * r", "value * r"),
+)
+SCALED = (
+    ("scaled_conv.fprop:n1c40k7_i9_f3_p1:dt=e4m3", "acc += tl.dot(a, b,", "acc = tl.dot(a, b,"),
+    ("scaled_conv.fprop:n1c4k6g2_i9_f3:dt=e5m2", "where = group * K + outs,", "where = outs,"),
+    ("scaled_conv.fprop:n1c4k6_i9_f3:out=bf16:dt=e5m2", "on_x &= (c + cols < C)[None, :]", ""),
+)
+SCALES = (
+    ("scaled_conv.fprop:n1c4k6_i9_f3:dt=e4m3", "shift=task.added", "bias=task.added"),
+    ("scaled_conv.fprop:n1c4k6_i9_f3:dt=e4m3:mem=b.step2o", "shift=task.added", "shift=None"),
 )
 NORMS = (
     ("lp_pool.backward:n2c5_i9x8_f2x2_s3:fill=normal", "value, seen | on", "value, seen"),
@@ -143,6 +160,8 @@ SLIPS = [
         (backward, pool, NORMS),
         (norm, ONCE),
         (integer, INTEGER),
+        (gather, scaled, SCALED),
+        (scaled, SCALES),
         (unpool, UNPOOL),
         (table, resize, TABLE),
     )

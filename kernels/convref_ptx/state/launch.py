@@ -77,6 +77,7 @@ def launch_all(
     seed: int,
     late: Sequence[bool],
     shared: int = 0,
+    tensor_cores: str = "exact",
 ) -> None:
     """Run launches of a kernel that have no allocation in common, as `launch` does.
 
@@ -85,11 +86,11 @@ def launch_all(
     is always that of a launch alone.
     """
     if len(grids) > 1:
-        run = _run(program, grids, threads, arguments, seed, late, shared, "exact")
+        run = _run(program, grids, threads, arguments, seed, late, shared, tensor_cores)
         if run.together():
             return
     for grid, values, one in zip(grids, arguments, late, strict=True):
-        launch(program, grid, threads, values, seed, one, shared)
+        launch(program, grid, threads, values, seed, one, shared, tensor_cores)
 
 
 def _run(

@@ -10,12 +10,14 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from convref.case import Call, Spec, axis_letters
+from convref.dtypes import EIGHT
 from convref.ops import ConvProblem, WindowProblem
 
 Three = tuple[int, int, int]
 Four = tuple[int, int, int, int]  # images and pixels
 LIMIT = 2**31  # int32 offsets must stay below
 ITEMSIZE = {"f16": 2, "bf16": 2, "f32": 4, "i8": 1, "u8": 1, "i32": 4, "i64": 8}
+ITEMSIZE |= dict.fromkeys(EIGHT, 1)
 
 
 class Tensor(NamedTuple):

@@ -5,9 +5,10 @@ from itertools import product
 from typing import NamedTuple
 
 from convref.case import Call, parse
+from convref.dtypes import EIGHT
 
 from ..common.epilogue import ACTIVATIONS
-from ..common.geometry import Tensor, operands
+from ..common.geometry import ITEMSIZE, Tensor, operands
 from ..hopper import gluon
 from ..plan.archs import DEFAULT as ARCH
 from ..plan.builder import channels_last, dense
@@ -31,6 +32,7 @@ NUMBERS = {
     "f32": "",
     "tf32": "math=tf32",
     "tf32x3": "math=tf32x3",
+    **{code: f"dt={code}" for code in EIGHT},
 }
 
 
@@ -64,7 +66,7 @@ class Specimen(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        return 2 if self.example.number in ("bf16", "f16") else 4
+        return ITEMSIZE.get(self.example.number, 4)
 
     @property
     def specialization(self) -> Specialization:
@@ -73,9 +75,10 @@ class Specimen(NamedTuple):
 
 def examples(sizes: Iterable[str] = SIZES, numbers: Iterable[str] = NUMBERS) -> Iterator[Example]:
     """Yield an example of every shape and kind of groups in these sizes and types."""
-    for size, (shape, (text, kinds)), number in product(sizes, SHAPES.items(), numbers):
-        if "math" in NUMBERS[number] and "conv" not in text:
-            continue  # nothing is multiplied
+    for size, (shape, line), number in product(sizes, SHAPES.items(), numbers):
+        text, kinds, known = line
+        if number not in known or ("math" in NUMBERS[number] and "conv" not in text):
+            continue  # no such type, or nothing is multiplied
         keys = "".join(f":{key}" for key in (NUMBERS[number], "mem=nhwc") if key)
         for groups, table in kinds.items():
             if size in table:

@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from typing import Any, NamedTuple
 
+from convref.case.call import MATHS
+
 from ..plan import archs
 from ..plan.kernels import KERNELS
 from ..plan.launch import Descriptor
@@ -52,13 +54,20 @@ class Weaker(NamedTuple):
     change: Callable[[Specimen], dict[str, Any]]
 
 
-# By the name of a device kernel; one that several specs launch belongs to the first of them.
-EXPECTED = {k.__name__: spec.expects for spec in reversed(KERNELS) for k in spec.kernels}
-EXPECTED |= {spec.name: spec.expects for spec in KERNELS}
+# By the name of a device kernel and the type of operands; a kernel that several specs launch on a
+# type belongs to the first of them.
+EXPECTED = {
+    (kernel.__name__, dtype): spec.expects
+    for spec in reversed(KERNELS)
+    for kernel in spec.kernels
+    for dtype in spec.dtypes
+}
+EXPECTED |= {(spec.name, dtype): spec.expects for spec in KERNELS for dtype in spec.dtypes}
 
 
 def expectation(specimen: Specimen) -> Expectation:
-    return EXPECTED.get(specimen.kernel, NOTHING)
+    number = specimen.example.number
+    return EXPECTED.get((specimen.kernel, "f32" if number in MATHS else number), NOTHING)
 
 
 def _constant(specimen: Specimen, name: str, default: Any = None) -> Any:
@@ -188,7 +197,7 @@ def _loop(specimen: Specimen, found: Inspection) -> Iterator[str]:
 def _budget(specimen: Specimen, budgets: Sequence[Sequence[int]]) -> int | None:
     """Return the budget of a specimen's architecture and type, None if it has none."""
     row = dict(zip(aot.ARCHS, budgets)).get(specimen.arch)
-    number = "16" if specimen.itemsize == 2 else specimen.example.number
+    number = "16" if specimen.itemsize <= 2 else specimen.example.number
     return row[NUMBERS.index(number)] if row else None
 
 

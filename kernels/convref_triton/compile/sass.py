@@ -88,13 +88,15 @@ def read_mma(instruction: MachineInstruction) -> Mma | None:
     'tcgen05 UTCHMMA'
     >>> read_mma(MachineInstruction(0, "HMMA.1688.F32.TF32", "R8, R4, R6, R8")).name
     'mma.sync m16n8k8'
+    >>> read_mma(MachineInstruction(0, "QMMA.16832.F32.E4M3.E4M3", "R8, R4, R6, RZ")).kind
+    'E4M3'
     """
     opcode = instruction.opcode
     kind = opcode.rsplit(".", 1)[-1]
     if shape := re.match(r"[HIQB]GMMA\.(?:SP\.)?(\d+)x(\d+)x(\d+)", opcode):
         m, n, k = map(int, shape.groups())
         return Mma(f"wgmma m{m}n{n}k{k}", m * n * k, GROUP, "F16" if kind == "F32" else kind)
-    if shape := re.match(r"[HID]MMA\.(16|8)8(\d+)", opcode):
+    if shape := re.match(r"[HIDQ]MMA\.(16|8)8(\d+)", opcode):
         m, k = map(int, shape.groups())
         return Mma(f"mma.sync m{m}n8k{k}", m * 8 * k, WARP, "F16" if kind == "F32" else kind)
     if re.match(r"UTC[HQI]MMA", opcode):  # its shape is in a register

@@ -128,7 +128,10 @@ def multiply(
             left, right = tl.where(pair == 0, x, x_2), tl.where(pair == 0, w, w_2)
         a = tl.load(left + first[0] + here + tiles[0], on_x, other=0.0)  # (BM, BK)
         b = tl.load(right + first[1] + there + tiles[1], on_w, other=0.0)  # (BK, BN)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        if a.dtype.is_fp8():  # tensor cores keep few bits of a sum: add each step's in float32
+            acc += tl.dot(a, b, max_num_imprecise_acc=BK)
+        else:
+            acc = tl.dot(a, b, acc, input_precision=PRECISION)
         pair, t, r, s, c = windows.advance(pair, t, r, s, c + BK, C, count, WINDOW, PAIRS)
     return acc
 

@@ -26,14 +26,14 @@ import torch
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from convref.dtypes import numpy_dtype
+from convref.dtypes import EIGHT, ML_DTYPES, numpy_dtype
 from convref.errors import invalid, message
 
 from ..compile.specialize import COMPILED_IN, TRITON_TYPES
 from ..plan.launch import Descriptor, Launch, Slot, flatten, map_arguments
 from .builder import Builder
 from .errors import StrictError
-from .fixes import integer, scalar
+from .fixes import FP8, integer, scalar
 from .hint_checks import HINTS, checked
 from .memory import CheckedMemory, MappedTensor
 from .python_functions import PythonFunctions
@@ -42,12 +42,13 @@ from .triton_internals import TensorHandle
 __all__ = ["StrictError", "execute"]
 
 MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)
-NAMES = {code: numpy_dtype(code).name for code in TRITON_TYPES if code != "bf16"}
-# The types of PyTorch and of the kernel language, which have the same names.
+NAMES = {code: numpy_dtype(code).name for code in TRITON_TYPES if code not in ML_DTYPES}
+# The types of PyTorch and of the kernel language, which have the same names but of 8-bit floats.
 TYPES = {
     code: (getattr(torch, name), getattr(tl, name))
     for code, name in {"bf16": "bfloat16", **NAMES}.items()
 }
+TYPES |= {code: (FP8[kind], kind) for code, kind in zip(EIGHT, FP8)}
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import numpy as np
 import triton.language as tl
 
 from .errors import StrictError
-from .fixes import FixedBuilder
+from .fixes import FP8, FixedBuilder
 from .memory import CheckedMemory
 from .triton_internals import TensorHandle, numpy_dtype
 
@@ -19,6 +19,8 @@ def _poison(dtype: Any) -> Any:
     number = numpy_dtype(dtype)
     if dtype == tl.bfloat16:
         return np.uint16(0x7FC0)
+    if dtype in FP8:
+        return np.uint8(0x7F)
     if number.kind == "f":
         return number.type("nan")
     return number.type(_PATTERN >> (64 - 8 * number.itemsize)) if number.kind != "b" else True

@@ -2,8 +2,8 @@
 
 Triton 3.6 with NumPy 2.4 has three faults that make it useless for tests: a loop with a runtime
 bound raises, `tl.dot` multiplies the bit patterns of bf16, and f32 -> bf16 truncates. Also fixed:
-bf16 operators that work on bit patterns, `umulhi` of negative ints, minima and maxima that ignore
-NaN in PTX, sums of booleans, input_precision.
+bf16 operators that work on bit patterns, NaN and subnormal numbers of fp8 in products, `umulhi` of
+negative ints, minima and maxima that ignore NaN in PTX, sums of booleans, input_precision.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 
 from .triton_internals import (
@@ -24,6 +25,7 @@ from .triton_internals import (
 )
 
 Array = np.ndarray[Any, Any]
+FP8 = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
 _MOD_2 = {np.add: np.bitwise_xor, np.subtract: np.bitwise_xor, np.multiply: np.bitwise_and}
 
 
@@ -69,7 +71,16 @@ def is_bf16(handle: Any) -> bool:
     return handle.data.dtype == np.uint16 and handle.dtype.scalar == tl.bfloat16
 
 
+def is_fp8(handle: Any) -> bool:
+    """Return whether `handle` holds 8-bit floats, which NumPy sees as uint8."""
+    return handle.data.dtype == np.uint8 and handle.dtype.scalar in FP8
+
+
 def numbers(handle: Any) -> Array:
+    if is_fp8(handle):
+        bits = torch.from_numpy(np.ascontiguousarray(handle.data))
+        found: Array = bits.view(FP8[handle.dtype.scalar]).float().numpy()
+        return found
     return widen(handle.data) if is_bf16(handle) else handle.data
 
 
@@ -183,8 +194,8 @@ class FixedBuilder(InterpreterBuilder):  # type: ignore[misc]
         )
 
     def create_dot(self, a: Any, b: Any, d: Any, input_precision: Any, _max_imprecise: Any) -> Any:
-        """Return a b + d, summed in f32: products of f16 and bf16 are exact there."""
-        if a.dtype.scalar.primitive_bitwidth == 8:
+        """Return a b + d, summed in f32: products of 16 or 8 bits are exact there."""
+        if a.dtype.scalar.is_int():
             return super().create_dot(a, b, d, input_precision, _max_imprecise)
         left, right = numbers(a), numbers(b)
         if a.dtype.scalar == tl.float32 and input_precision == TF32X3:

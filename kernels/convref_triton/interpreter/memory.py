@@ -15,6 +15,10 @@ from .errors import StrictError
 
 Array = np.ndarray[Any, Any]
 APART = 44
+BITS = {  # of types that NumPy does not have
+    torch.bfloat16: torch.uint16,
+    **dict.fromkeys((torch.float8_e4m3fn, torch.float8_e5m2), torch.uint8),
+}
 UNTOUCHED, SEVERAL = -1, -2  # in a shadow, instead of a program
 
 
@@ -62,7 +66,7 @@ class MappedTensor:
         self.bytes = self.span * self.itemsize
         self.base = np.uint64((2 * number + 1 << APART - 1) + tensor.data_ptr() % 256)
         flat = tensor.detach().as_strided((self.span,), (1,))
-        bits = torch.uint16 if tensor.dtype == torch.bfloat16 else tensor.dtype
+        bits = BITS.get(tensor.dtype, tensor.dtype)
         self._views = {None: flat.view(bits).numpy()}
         self.members = self._members()
         self.shadow: Shadow | None = None

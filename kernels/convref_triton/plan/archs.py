@@ -6,8 +6,10 @@ DEFAULT = "sm_90"  # architecture of a plan unless one is given
 SMS = 132  # multiprocessors that plans assume: those of an H100 or H200
 PER_SM = 4  # programs of four warps that a multiprocessor runs at a time
 REGISTERS = 2**16  # of a multiprocessor
-# Products of a multiprocessor in a cycle, by 16-bit dtype or math of float32.
+FP8 = ("sm_89", "sm_90")  # architectures whose tensor cores take 8-bit floats in our kernels
+# Products of a multiprocessor in a cycle, by dtype of at most 16 bits or math of float32.
 PRODUCTS = {"f16": 2048, "bf16": 2048, "tf32": 1024, "tf32x3": 340, "ieee": 128}
+PRODUCTS |= {"e4m3": 4096, "e5m2": 4096}
 ISSUED = 4  # instructions of warps in a cycle
 # Bytes of shared memory that a block may have, by how an architecture's name begins; first match.
 SHARED = (

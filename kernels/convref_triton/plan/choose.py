@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from convref.case import Call
+from convref.dtypes import EIGHT
 
 from ..common.geometry import LIMIT, Tensor, geometry
 from ..conv.direct import MOST_CHANNELS
@@ -171,6 +172,8 @@ def refusal(call: Call, arch: str = archs.DEFAULT) -> str | None:
         return f"math={call.math} is for f32"
     if call.math == "tf32x3" and arch.startswith("gfx"):
         return f"math=tf32x3: Triton does not make one product of three on {arch}"
+    if call.dtype in EIGHT and arch not in archs.FP8:
+        return f"{call.dtype}: kernels are for {' and '.join(archs.FP8)}, not for {arch}"
     if call.op not in WINDOWED:
         (task,) = tasks(Builder(call, {}), arch=arch)
         (spec,) = serving(call.op)

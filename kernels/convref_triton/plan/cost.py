@@ -195,7 +195,7 @@ def block_work(
         products,
         loaded or blocks,
         issued,
-        tile.bm * tile.bn * ITEMSIZE[task.dtype],
+        tile.bm * tile.bn * ITEMSIZE[task.builder.call.dtype_of(task.role)],
         resident=resident,
         at_once=1 if resident == ALWAYS else resident,
         maps=resident == ALWAYS,

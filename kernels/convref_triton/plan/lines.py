@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from convref.dtypes import EIGHT
+
 Sizes = Mapping[str, str]
 
 # By how sizes divide: by 16, by 8 only, by nothing, all equal to 1, and offsets beyond 32 bits.
@@ -27,11 +29,15 @@ COLUMNS |= {"odd": "n3c67_i29x13", "ones": "n1c1_i1x1"}
 FAR = SIZES | {"wide": "n1c32768k32776_i8x8"}  # where offsets into the filter take 64 bits
 
 
+PLAIN = ("bf16", "f16", "f32", "tf32", "tf32x3")  # types, and math of float32
+
+
 class Line(NamedTuple):
     """A line without its sizes."""
 
     text: str  # with "{}" where sizes belong
     sizes: Mapping[str, Sizes] = KINDS  # by the kind of groups: "", "depthwise" or "grouped"
+    numbers: tuple[str, ...] = PLAIN
 
 
 FPROP = {
@@ -42,6 +48,10 @@ FPROP = {
 SPLIT = {"fprop_deep": Line("conv.fprop:{}_f3x3_p1", {"": DEEP})}
 DGRAD = {"dgrad": Line("conv.dgrad:{}_f3x3_p1"), "dgrad_s2": Line("conv.dgrad:{}_f3x3_s2_p1")}
 WGRAD = {"wgrad": Line("conv.wgrad:{}_f3x3_p1")}
+SCALED = {
+    name: Line(f"scaled_conv.fprop:{{}}_{ending}", {"": SIZES}, EIGHT)
+    for name, ending in (("scaled", "f3x3_p1"), ("scaled_1x1", "f1x1"))
+}
 BGRAD = {"bgrad": Line("conv.bgrad:{}_f1x1")}
 ROWS = {"by_16": "n4096c1024_i1", "by_8": "n4096c72_i1", "odd": "n333c67_i1"}
 ELEMENTS = {size: COLUMNS[size] for size in ("by_16", "by_8", "odd")}

@@ -39,8 +39,8 @@ class Expectation(NamedTuple):
     staged: bool = True
     across_groups: bool = False  # whether channels of several groups are loaded as one vector
     registers: int = 0  # most registers of a thread; 0 for no limit
-    # Most instructions of the hot loop, for sm_90, sm_80 and gfx942: of 16-bit operands, f32, tf32,
-    # tf32x3. Architectures that are left out have no limit.
+    # Most instructions of the hot loop, for sm_90, sm_80 and gfx942: of narrower operands, f32,
+    # tf32, tf32x3. Architectures that are left out have no limit.
     loop: tuple[tuple[int, ...], ...] = ()
     # Most instructions of the whole program, likewise: of a kernel that has no products.
     program: tuple[tuple[int, ...], ...] = ()

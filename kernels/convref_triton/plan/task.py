@@ -219,4 +219,4 @@ class Task:
         like = [pair[0] for pair in self.pairs] or pixels
         last = len(shape) > 2 and all(map(is_channels_last, like))
         order = channels_last(len(shape) - 2) if last else tuple(range(len(shape)))
-        return self.builder.new(self.role, shape, order, call.dtype)
+        return self.builder.new(self.role, shape, order, call.dtype_of(self.role))
