@@ -79,7 +79,7 @@ def test_unsupported_calls_are_refused_with_a_reason(line, reason):
 def test_explain_shows_kernel_and_tile():
     text = explain(parse("conv.wgrad:n8c64k64_i28x28_f3x3_p1:dt=bf16:mem=nhwc").call, "triton")
     assert "* triton: selected by the caller" in text
-    assert "dw: wgrad 64x" in text
+    assert "dw: wgrad 32x64x128" in text
     assert f"compiled by Triton {triton.__version__} and ptxas " in text
 
 

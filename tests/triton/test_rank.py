@@ -120,6 +120,9 @@ def test_time_is_bounded_by_the_slowest_resource():
     slow = replace(rates, latency=1500.0)  # cycles of a step, of one tile or of two
     assert cost.bound_us(WIDE._replace(tiles=264), rates=slow) == 2 * 64 * 1500
     assert cost.bound_us(WIDE._replace(tiles=264, at_once=2), rates=slow) == 64 * 2048
+    # With one step ahead rather than three, each of the 63 others waits for its whole load.
+    assert cost.bound_us(WIDE._replace(ahead=1), rates=slow) == pytest.approx(63 * 3 * 1500)
+    assert cost.bound_us(WIDE._replace(ahead=1, steps=2), rates=slow) == 3 * 1500
     few = WIDE._replace(tiles=264, at_once=4, busy=3.0)
     assert cost.bound_us(few, rates=rates) == 3 * 64 * 1024
 

@@ -130,7 +130,7 @@ def test_no_split_is_empty_short_or_too_large(case, steps, tiles, numbers):
     each = -(-steps // splits)
     assert (work.tiles, work.steps) == (tiles * splits, each)
     assert (splits - 1) * each < steps  # the last one has something to do
-    assert each >= cost.LEAST_STEPS
+    assert each >= cost.FILLED * (whole.ahead + 1)
     assert splits * prod(case.call.problem.shape(task.role)) * 4 <= cost.WORKSPACE
     assert tiles * splits <= 2 * archs.SMS
 

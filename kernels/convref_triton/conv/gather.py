@@ -208,7 +208,9 @@ TILES = TileTable(
             "128x256x64 w8 s3, 256x128x64 w8 s3, 128x32x64 w4 s4, 64x32x32 w4 s4, "
             # Sums of few steps: with few stages more tiles are resident.
             "64x64x32 w4 s4, 32x32x32 w4 s3, 128x128x64 w8 s2, 128x64x64 w4 s2, "
-            "256x32x32 w8 s2, 128x32x32 w4 s2"
+            "256x32x32 w8 s2, 128x32x32 w4 s2, "
+            # Few tiles: a step takes as long as a load, however deep it is.
+            "32x32x256 w4 s3, 64x32x128 w4 s4, 64x64x128 w4 s4"
         ),
         "ieee": IEEE,
         "tf32": TF32,
@@ -226,6 +228,9 @@ TILES = TileTable(
         Change("sm_8", "f16 bf16", Tile(128, 256, 64, 8, 3), below=16),
         Change("sm_8", "f16 bf16", Tile(128, 64, 64, 4, 2)),
         Change("sm_9", "f16 bf16", Tile(128, 64, 64, 4, 2), below=16),
+        Change("", "f16 bf16", Tile(32, 32, 256, 4, 3), below=16),
+        Change("", "f16 bf16", Tile(64, 64, 128, 4, 4), below=16),
+        Change("gfx", "f16 bf16", Tile(32, 32, 256, 4, 3)),
         Change("sm_8", "f16 bf16", Tile(64, 32, 32, 4, 4), 8, Tile(64, 32, 32, 8, 4)),
         Change("sm_8", "tf32", Tile(128, 128, 32, 8, 4), below=8),
         Change("sm_8", "tf32 tf32x3", Tile(64, 32, 32, 4, 3), instead=Tile(64, 32, 32, 8, 3)),

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 LINE = 128  # bytes of 64 channels, which blocks of tensor maps have
 ALWAYS = 10**6  # resident tiles of a persistent kernel, which overlaps each end with other work
+AHEAD = 3  # steps that are loaded ahead where a tile does not tell
 WARP_GROUP = 64  # rows that four warps multiply together; fewer are multiplied at half the rate
 ADDRESSES = 64  # registers of a thread besides its accumulators
 BUSY = 2.25  # programs of four warps that hide the latency of their instructions
-LEAST_STEPS = 8  # of a part of a sum, to fill the pipeline
+FILLED = 2  # times that the steps of a part of a sum fill the pipeline, at least
+FILLS = (1, 2, 3, 4, 6, 8)  # quarters of the multiprocessors that parts of sums may fill
 WORKSPACE = 2**26  # bytes of parts, at most
 
 
@@ -53,6 +55,7 @@ class Work(NamedTuple):
     resident: int = 1
     at_once: int = 1  # tiles that a multiprocessor computes at a time
     busy: float = 1.0  # tiles that keep a multiprocessor busy: fewer take as long
+    ahead: int = AHEAD  # steps whose loads are in flight while one is multiplied
     maps: bool = False  # whether it reads tensor maps
     # Share of the bound. Kernels that load with one warp and multiply with others come closest.
     reached: float = 1.0
@@ -104,6 +107,15 @@ def turns(work: Work, sms: int = 0) -> int:
     return -(-work.tiles // (sms or archs.SMS))
 
 
+def waiting(work: Work, rates: Rates) -> float:
+    """Return the cycles that a step takes at least: a load takes AHEAD of them from issue to use.
+
+    The first loads are issued as the tile begins.
+    """
+    loads = max(work.steps - work.ahead, 0) * AHEAD / work.ahead
+    return rates.latency * max(1.0, loads / max(work.steps, 1))
+
+
 def bound_us(work: Work, sms: int = 0, rates: Rates = ESTIMATED) -> float:
     """Return the microseconds of the steps of one multiprocessor's tiles, if it reaches the bound.
 
@@ -115,7 +127,7 @@ def bound_us(work: Work, sms: int = 0, rates: Rates = ESTIMATED) -> float:
     [2.5, 6.5]
     """
     each = step(work.numbers, work.products, work.loaded, work.issued, rates)
-    least = max(work.busy * each, rates.latency)
+    least = max(work.busy * each, waiting(work, rates))
     waves, rest = divmod(turns(work, sms), work.at_once)
     last = max(rest * each, least) if rest else 0.0
     return work.steps * (waves * max(work.at_once * each, least) + last) / rates.mhz
@@ -187,7 +199,7 @@ def block_work(
     room = archs.shared(task.arch) // (blocks * tile.stages), archs.REGISTERS // registers
     products *= prod(tile[:3]) * (1 if max(tile[:2]) >= WARP_GROUP else 2)
     issued = per_vector * blocks / (32 * vector)
-    resident = resident or max(1, min(room))
+    resident = resident or max(1, min(*room, archs.PER_SM))
     return Work(
         task.numbers,
         tiles,
@@ -198,6 +210,7 @@ def block_work(
         tile.bm * tile.bn * ITEMSIZE[task.builder.call.dtype_of(task.role)],
         resident=resident,
         at_once=1 if resident == ALWAYS else resident,
+        ahead=AHEAD if resident == ALWAYS else max(tile.stages - 1, 1),
         maps=resident == ALWAYS,
         reached=reached,
     )
@@ -213,15 +226,16 @@ def thread_work(programs: int, instructions: int, tile: Tile, *, reached: float)
 def cut(task: Task, whole: Work) -> tuple[int, Work]:
     """Return the number of parts to cut the sums of a result into, and the work of these parts.
 
-    Another kernel adds the parts. Each has at least `LEAST_STEPS` steps, and their workspace is
-    limited. They fill the multiprocessors once or twice, whichever is expected to be fastest. The
-    number depends on the call and the tile alone, so that results repeat bit for bit.
+    Another kernel adds the parts. Their steps fill the pipeline, and their workspace is limited.
+    Of the numbers in `FILLS`, the one is taken that is expected to be fastest. It depends on the
+    call and the tile alone, so that results repeat bit for bit.
     """
     call = task.builder.call
     size = prod(call.problem.shape(task.role)) * 4
     steps, moved = whole.steps, call.bytes_moved()
-    most = max(min(steps // LEAST_STEPS, WORKSPACE // max(size, 1)), 1)
-    wanted = {min(max(waves * archs.SMS // max(whole.tiles, 1), 1), most) for waves in (1, 2)} | {1}
+    most = max(min(steps // (FILLED * (whole.ahead + 1)), WORKSPACE // max(size, 1)), 1)
+    fills = (n * archs.SMS // (4 * max(whole.tiles, 1)) for n in FILLS)
+    wanted = {min(max(parts, 1), most) for parts in fills} | {1}
     counts = {-(-steps // -(-steps // parts)) for parts in wanted} if steps else {1}
     wide = whole._replace(stored=whole.stored * 4 / ITEMSIZE[task.dtype])  # parts are float32
     works = {n: in_parts(wide, n, size) if n > 1 else whole for n in sorted(counts)}
