@@ -73,8 +73,6 @@ LINES = {
     "conv.jvp:n1c5k10g5_i4x6x5_f3x3x3_p1:fill=normal": "depthwise",
     "conv.dgrad:n1c7k7g7_i9x7_f5x5_p2:fill=inf": "depthwise",
     "conv.fprop:n1c7k7g7_i9x7_f5x5_p2:t=1:flip=1:mem=nhwc": "depthwise",
-    "conv.fprop:n2c3k3g3_i2x5_f3x3_p5:mem=nhwc": "depthwise",
-    "conv.fprop:n2c3k3g3_i9x7_f3x3_p-2:mem=nhwc:fill=normal": "depthwise",
     "conv.fprop:n1c2k2g2_i9x7_f17x17_p8:mem=nhwc": "direct",
     "conv.dgrad:n1c8k8g8_i9x7_f5x5_s3x2_p2:mem=nhwc:dt=f16": "direct",
     "conv.dgrad:n1c8k16g8_i6x5_f3x3_p1:fill=nan": "direct",

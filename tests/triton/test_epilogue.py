@@ -28,6 +28,7 @@ from convref_triton.common.geometry import Tensor, geometry
 from convref_triton.conv import (
     blocks,
     classes,
+    columns,
     depthwise,
     direct,
     dual,
@@ -60,6 +61,8 @@ LINES = (
     (split, "conv.fprop:n1c1280k12g2_i2x2_f2x2_s2:t=1:dt=f32"),
     (tma, "conv.fprop:n2c16k72_i4x3_f3x2_p1:dt=bf16:mem=nhwc"),
     (tma, "conv.fprop:n1c64k128g1_i3x3_f3x3_p1:t=1:dt=f16"),
+    (columns, "conv.fprop:n2c16k72_i4x3_f3x2_p1:dt=bf16:mem=nhwc"),
+    (columns, "conv.fprop:n1c64k104_i3x3_f3x3_p1:t=1:dt=f16"),
     (classes, "conv.fprop:n1c16k3_i5x4_f4x4_s2_p1:t=1:dt=bf16:mem=nhwc"),
 )
 PARTS = ("scale", "shift", "residual")

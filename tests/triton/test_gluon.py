@@ -320,7 +320,7 @@ def test_inspect_by_kernel_and_tile():
     (shown,) = backend.inspect(call, "sm_90", "gluon_fprop 128x128")
     assert "wgmma m64n128k16 from SS" in shown.facts["products"]
     assert shown.title.startswith("gluon_fprop, grid 98x1x1")
-    with pytest.raises(ConvrefError, match="'glue' begins no choice, needs one of im2col"):
+    with pytest.raises(ConvrefError, match="'glue' begins no choice, needs one of columns, im2col"):
         backend.inspect(call, "sm_90", "glue")
 
 

@@ -23,7 +23,6 @@ from convref_triton.conv import (
     blocks_wgrad,
     classes,
     columns,
-    depthwise,
     depthwise_wgrad,
     gather,
     integer,
@@ -144,13 +143,6 @@ COLUMNS = (
     ("conv.dgrad:n1c104k16_i9_f3_s2_p1:dt=bf16", " + first[2] * w_s", ""),
     ("conv.fprop:n1c16k104_i5_f3:dt=bf16", "more < K, C", "more < 0, C"),
 )
-DEPTHWISE = (
-    ("conv.fprop:n2c9k9g9_i7x5_f3x3_p1:mem=nhwc", "tl.maximum(lo_h, 0), R - 1)", "lo_h + 1, R)"),
-    ("conv.fprop:n2c9k9g9_i2x5_f3x3_p5:mem=nhwc", "lo_h, 0), R - 1)", "lo_h, 0), lo_h)"),
-    ("conv.fprop:n2c9k9g9_i7x5_f3x3_p1:mem=nhwc", "tl.maximum(lo_h + H, above)", "H"),
-    ("conv.dgrad:n2c9k9g9_i6x5_f3x3_p1:mem=nhwc", "range(last, end,", "range(end, end,"),
-    ("conv.fprop:n1c9k9g9_i70x2_f3x3_p1:mem=nhwc", "(U == 1, tl.minimum(", "(U > 0, tl.minimum("),
-)
 DEPTHWISE_WGRAD = (
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "known & (p + i < P)", "known"),
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "x = -1 - m", "x = -m"),
@@ -172,7 +164,6 @@ SLIPS = [
         (blocks_wgrad, BLOCKS_WGRAD),
         (classes, CLASSES),
         (columns, COLUMNS),
-        (depthwise, DEPTHWISE),
         (depthwise_wgrad, DEPTHWISE_WGRAD),
         (powers, forward, backward, pool, POWERS),
         (backward, pool, NORMS),

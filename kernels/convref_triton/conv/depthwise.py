@@ -4,8 +4,8 @@ y[n, k, p] = sum over taps r of x[n, k // m, p * stride + r * dilation - lo] w[k
 
 A tile is BM strips by BK channels. A strip is `height` output rows of one column, computed in a
 loop: each input row is loaded once and added to the R accumulators whose windows contain it, of
-which the oldest is then complete. Where strips are as high as the image, rows of padding are passed
-over. The filter stays in registers. The adjoint with stride 1 is the same with the filter flipped.
+which the oldest is then complete. The filter stays in registers. The adjoint with stride 1 is the
+same with the filter flipped.
 """
 
 import math
@@ -99,27 +99,6 @@ def add_row(
     return sums
 
 
-@triton.jit
-def complete(
-    sums, y, to_y, y_tile, bias, scale, shift, residual, up, real, known, begin, height, P, q, Q,
-    y_h, y_w,
-    R: tl.constexpr, SIDE: tl.constexpr, DILATION: tl.constexpr, TURN: tl.constexpr,
-    ACTIVATION: tl.constexpr, A: tl.constexpr,
-):  # fmt: skip
-    """Store row `up` of the strips, whose sums are complete at row A of a turn; zero these."""
-    mine = real & (begin + up * DILATION[1] < P) & (up >= 0) & (up < height)
-    for c in tl.static_range(SIDE):
-        inside = across(mine & (q + c < Q), TURN) & known
-        where = to_y + (up * DILATION[1]) * y_h + c * y_w + y_tile
-        added = None
-        if residual is not None:
-            added = tl.load(residual + where, inside, other=0.0).to(tl.float32)
-        done = apply(sums[(A + 1) % R * SIDE + c], bias, scale, shift, added, ACTIVATION)
-        tl.store(y + where, done.to(y.dtype.element_ty), inside)
-        sums = put(sums, tl.zeros(known.shape, tl.float32), (A + 1) % R * SIDE + c)
-    return sums
-
-
 @triton.jit(do_not_specialize=RUNTIME)
 def depthwise(
     x, w, x_2, w_2, y, bias, scale, shift, residual,
@@ -181,13 +160,7 @@ def depthwise(
     for _ in tl.static_range(R * SIDE):
         sums = sums + (tl.zeros(known.shape, tl.float32),)
     LENGTH: tl.constexpr = R if AHEAD else 1  # rows; after R of them the sums are in place again
-    # Strips as high as the image have the same rows of padding, which have no products. None of
-    # those above the image completes a sum.
-    above = tl.where(U == 1, tl.minimum(tl.maximum(lo_h, 0), R - 1), 0)
-    end = height + R - 1
-    last = tl.where(U == 1, tl.minimum(tl.maximum(lo_h + H, above), end), end)
-    last = above + tl.cdiv(last - above, LENGTH) * LENGTH
-    for block in range(above, last, LENGTH):
+    for block in range(0, height + R - 1, LENGTH):
         rows = ()
         for a in tl.static_range(LENGTH if AHEAD else 0):
             row = read_row(
@@ -204,20 +177,17 @@ def depthwise(
                     T, READS, DILATION, PAIRS, TURN,
                 )  # fmt: skip
             sums = add_row(row, weights, sums, T, R, S, SIDE, PAIRS, a)
-            sums = complete(
-                sums, y, to_y, y_tile, bias, scale, shift, residual, block + a - (R - 1),
-                real, known, begin, height, P, q, Q, y_h, y_w,
-                R, SIDE, DILATION, TURN, ACTIVATION, a,
-            )  # fmt: skip
-        if not AHEAD:
-            sums = sums[SIDE:] + sums[:SIDE]
-    for block in range(last, end, LENGTH):
-        for a in tl.static_range(LENGTH):
-            sums = complete(
-                sums, y, to_y, y_tile, bias, scale, shift, residual, block + a - (R - 1),
-                real, known, begin, height, P, q, Q, y_h, y_w,
-                R, SIDE, DILATION, TURN, ACTIVATION, a,
-            )  # fmt: skip
+            up = block + a - (R - 1)  # the row, counted from the first, that is complete
+            mine = real & (begin + up * DILATION[1] < P) & (up >= 0) & (up < height)
+            for c in tl.static_range(SIDE):
+                inside = across(mine & (q + c < Q), TURN) & known
+                where = to_y + (up * DILATION[1]) * y_h + c * y_w + y_tile
+                added = None
+                if residual is not None:
+                    added = tl.load(residual + where, inside, other=0.0).to(tl.float32)
+                done = apply(sums[(a + 1) % R * SIDE + c], bias, scale, shift, added, ACTIVATION)
+                tl.store(y + where, done.to(y.dtype.element_ty), inside)
+                sums = put(sums, tl.zeros(known.shape, tl.float32), (a + 1) % R * SIDE + c)
         if not AHEAD:
             sums = sums[SIDE:] + sums[:SIDE]
 
@@ -288,28 +258,18 @@ def registers(task: Task, tile: Tile) -> int:
     return math.ceil((t * r * s * pairs + r * tile.side + reads) * tile.per_thread)
 
 
-def rows_met(geometry: Geometry, tile: Tile) -> int:
-    """Return the rows whose products a strip adds: those that exist, if it has all of a column."""
-    height, r, lo = geometry.small[1], geometry.filter[1], geometry.lo[1]
-    if height > tile.bk or geometry.dilation[1] > 1:
-        return min(tile.bk, height) + r - 1
-    above = min(max(lo, 0), r - 1)
-    return min(max(lo + geometry.big[1], above), height + r - 1) - above
-
-
 def depthwise_work(task: Task, tile: Tile) -> Work:
-    shape = turned(task.geometry) if task.kind == "scatter" else task.geometry
-    (t, r, s), pairs, (o, p, q) = shape.filter, len(task.pairs), shape.small
-    channels = shape.groups * shape.small_channels
+    shape, (t, r, s), pairs = task.geometry, task.geometry.filter, len(task.pairs)
+    o, p, q = shape.big if task.kind == "scatter" else shape.small
+    channels = shape.groups * (1 if task.kind == "scatter" else shape.small_channels)
     each, height = tile.per_thread, min(tile.bk, p)
     reads = 8 * t * pairs * (s + tile.side - 1)
     writes = 3 * tile.side * each + (0 if is_last(task) else 32 * (tile.side - 1))
-    row = reads + math.ceil(1.5 * t * r * s * pairs * tile.side * each)
+    steps = reads + writes + math.ceil(1.5 * t * r * s * pairs * tile.side * each)
     strips = shape.n * o * -(-p // height) * -(-q // tile.side)
     programs = -(-strips // tile.bm) * -(-channels // tile.bn)
     begun = 2 * t * r * s * pairs * each + 100
-    instructions = rows_met(shape, tile) * row + (height + r - 1) * writes + begun
-    return cost.thread_work(programs, instructions, tile, reached=0.49)
+    return cost.thread_work(programs, (height + r - 1) * steps + begun, tile, reached=0.49)
 
 
 def add_depthwise(task: Task, tile: Tile) -> None:
