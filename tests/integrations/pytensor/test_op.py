@@ -320,7 +320,7 @@ def test_linkers_agree_by_their_own_comparisons(op, linker):
 
     def check(call, arrays, graph):
         inputs, outputs, functions = graph
-        dense = [a.copy() for a in arrays.values()]  # PyTorch has no steps below 0, even of one element
+        dense = [a.copy() for a in arrays.values()]  # PyTorch has no steps below 0
         if not functions:
             run, _ = compare(inputs, outputs, dense, assert_fn=nearly_equal)
             functions += run, pytensor.function(inputs, outputs, PLAIN)
