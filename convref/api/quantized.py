@@ -16,6 +16,11 @@ from .definition import Definition, Fields, Image
 from .generate import documented, names
 
 
+def _geometry(input: Image, weight: Sizes, *given: Any) -> Fields:
+    found = convolved(input, weight, None, *given)
+    return {name: found[name] for name in ("stride", "padding", "dilation", "groups")}
+
+
 def _integer(
     input: Image,
     weight: Sizes,
@@ -27,8 +32,7 @@ def _integer(
     y_zero: Any = None,
 ) -> Fields:
     """Return the fields of a convolution of integers; only a quantised one has `y_zero`."""
-    found = convolved(input, weight, None, stride, padding, dilation, groups)
-    found = {name: found[name] for name in ("stride", "padding", "dilation", "groups")}
+    found = _geometry(input, weight, stride, padding, dilation, groups)
     return {**found, "x_zero": x_zero, **({} if y_zero is None else {"y_zero": y_zero})}
 
 
@@ -41,8 +45,7 @@ def _scaled(
     groups: Any = 1,
     out: Any = "f32",
 ) -> Fields:
-    found = convolved(input, weight, None, stride, padding, dilation, groups)
-    found = {name: found[name] for name in ("stride", "padding", "dilation", "groups")}
+    found = _geometry(input, weight, stride, padding, dilation, groups)
     return {**found, "out": out}
 
 

@@ -18,7 +18,25 @@ _CHANNELS = ("b32", "zero", "scale")  # operands with an element per output chan
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvIntegerProblem(ConvProblem):
+class _ForwardConvProblem(ConvProblem):
+    """A convolution that is neither transposed nor flipped, and has no derivatives."""
+
+    transposed: ClassVar[bool] = False  # type: ignore[misc]
+    output_padding: ClassVar[Sizes] = (0,)  # type: ignore[misc]
+    flip: ClassVar[bool] = False  # type: ignore[misc]
+
+    @classmethod
+    def of_operands(
+        cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
+    ) -> dict[str, Any]:
+        return super().of_operands(pass_, shapes, {"transposed": False, **given})
+
+    def tangents(self, pass_: str) -> str:
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvIntegerProblem(_ForwardConvProblem):
     """The convolution of x - x_zero with w - zero, where zero has an element per output channel.
 
     Parameters
@@ -39,10 +57,6 @@ class ConvIntegerProblem(ConvProblem):
         "xz": Field("x_zero", "integer", draws=_ZEROS, label="input_zero_point")
     }
 
-    transposed: ClassVar[bool] = False  # type: ignore[misc]
-    output_padding: ClassVar[Sizes] = (0,)  # type: ignore[misc]
-    flip: ClassVar[bool] = False  # type: ignore[misc]
-
     bias: bool = False
     x_zero: int = 0
 
@@ -50,7 +64,7 @@ class ConvIntegerProblem(ConvProblem):
     def of_operands(
         cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
     ) -> dict[str, Any]:
-        found = super().of_operands(pass_, shapes, {"transposed": False, **given})
+        found = super().of_operands(pass_, shapes, given)
         return {**found, "bias": "b32" in shapes}
 
     def _validate_family(self, where: str, rank: int) -> None:
@@ -72,9 +86,6 @@ class ConvIntegerProblem(ConvProblem):
 
     def products(self, role: str) -> int:
         return super().products("y")
-
-    def tangents(self, pass_: str) -> str:
-        return ""
 
     def refuses(self, code: str, pass_: str = "fprop") -> str | None:
         return None if code in ("i8", "u8") else f"{self.name} has no {code}, needs i8 or u8"
@@ -111,7 +122,7 @@ class QuantizedConvProblem(ConvIntegerProblem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledConvProblem(ConvProblem):
+class ScaledConvProblem(_ForwardConvProblem):
     """A convolution of 8-bit floats, scaled per output channel in float32.
 
     Parameters
@@ -135,17 +146,7 @@ class ScaledConvProblem(ConvProblem):
         "bias": Field("bias", "flag"),
     }
 
-    transposed: ClassVar[bool] = False  # type: ignore[misc]
-    output_padding: ClassVar[Sizes] = (0,)  # type: ignore[misc]
-    flip: ClassVar[bool] = False  # type: ignore[misc]
-
     out: str = "f32"
-
-    @classmethod
-    def of_operands(
-        cls, pass_: str, shapes: dict[str, Sizes], given: dict[str, Any]
-    ) -> dict[str, Any]:
-        return super().of_operands(pass_, shapes, {"transposed": False, **given})
 
     @cached_property
     def _shapes(self) -> dict[str, Sizes]:
@@ -159,9 +160,6 @@ class ScaledConvProblem(ConvProblem):
 
     def products(self, role: str) -> int:
         return super().products(role) + 1  # the scaling rounds too
-
-    def tangents(self, pass_: str) -> str:
-        return ""
 
     def refuses(self, code: str, pass_: str = "fprop") -> str | None:
         return None if code in EIGHT else f"{self.name} has no {code}, needs e4m3 or e5m2"
