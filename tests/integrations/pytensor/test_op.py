@@ -22,7 +22,7 @@ from pytensor.graph.basic import Apply  # noqa: E402
 from pytensor.graph.replace import vectorize_graph  # noqa: E402
 
 import convref  # noqa: E402
-from convref import dispatch  # noqa: E402
+from convref import dispatch, judge  # noqa: E402
 from convref.api import views  # noqa: E402
 from convref.api.definition import Definition  # noqa: E402
 from convref.case import Spec  # noqa: E402
@@ -279,14 +279,6 @@ def test_gradients_equal_differences(op):
     campaign(op, along_a_line, check)
 
 
-def nearly_equal(found, exact):
-    found, finite = np.asarray(found), np.isfinite(exact)
-    np.testing.assert_array_equal(found[~finite], exact[~finite], strict=True)
-    # some passes in a row, which round in another order
-    found, exact = found[finite], exact[finite]
-    assert np.abs(found - exact).max(initial=0) <= 2.0**-40 * np.abs(exact).max(initial=1)
-
-
 def compare_c_and_py(inputs, outputs, arrays, assert_fn):
     modes = pytensor.compile.Mode("cvm", optimizer=None), PLAIN
     run, exact = (pytensor.function(inputs, outputs, mode) for mode in modes)
@@ -306,28 +298,57 @@ def comparison(linker):
     return theirs[f"compare_{linker}_and_py"]
 
 
+def judged(call, pass_, arrays, found, backend):
+    """Judge a pass whose operands are the arrays by role and whose results are `found`."""
+    call = replace(call, pass_=pass_, mask=(), specs=(Spec("f64"),))
+    results = [found.get(role) for role in call.signature.results]
+    operands = [arrays.get(role) for role in call.roles]
+    verdict = judge(call, operands, results, dispatch.load(backend).numerics(call), only=[*found])
+    assert verdict, f"{verdict.reason} {call}"
+
+
 @pytest.mark.filterwarnings("ignore:Importing 'ifelse':DeprecationWarning")  # by their files
 @pytest.mark.parametrize("linker", ["c", "jax", "numba", "pytorch"])
 @pytest.mark.parametrize("op", DERIVED)
 def test_linkers_agree_by_their_own_comparisons(op, linker):
-    """Each linker's own backend, and so each with each other, as all agree with Python's."""
-    compare = comparison(linker)
+    """Types and sizes by PyTensor's own comparison with Python, values by the judge.
+
+    The bound of each result holds for every linker, so they agree with each other.
+    """
+    compare, backend = comparison(linker), {"jax": "jax", "pytorch": "torch"}.get(linker, "numpy")
 
     def graph(made, given):
-        y = made.make_node(*given.values()).outputs[0]
-        back = pullback(y, [given[r] for r in moved(op, given)[0]], y)
-        return list(given.values()), [y, *back], []
+        results = dict(zip(made.wanted, made.make_node(*given.values()).outputs))
+        y, *_ = results.values()
+        first, _ = moved(made.op, given)
+        results |= {f"d{r}": v for r, v in zip(first, pullback(y, [given[r] for r in first], y))}
+        return list(given.values()), results, []
+
+    def same_form(found, exact):
+        found = np.asarray(found)
+        assert (found.dtype, found.shape) == (exact.dtype, exact.shape)
 
     def check(call, arrays, graph):
         inputs, outputs, functions = graph
-        dense = [a.copy() for a in arrays.values()]  # PyTorch has no steps below 0
+        dense = {r: a.copy() for r, a in arrays.items()}  # PyTorch has no steps below 0
         if not functions:
-            run, _ = compare(inputs, outputs, dense, assert_fn=nearly_equal)
-            functions += run, pytensor.function(inputs, outputs, PLAIN)
-        for found, exact in zip(*(run(*dense) for run in functions), strict=True):
-            nearly_equal(found, exact)
+            functions += compare(
+                inputs, [*outputs.values()], [*dense.values()], assert_fn=same_form
+            )[:1]
+        found = dict(zip(outputs, map(np.asarray, functions[0](*dense.values()))))
+        wanted = SIGNATURE[call.op, "fprop"].results
+        results = {r: a for r, a in found.items() if r in wanted}
+        judged(call, "fprop", dense, results, backend)
+        known = dense | results | {"dy": found[wanted[0]]}
+        gradients = {r: a for r, a in found.items() if r not in results}
+        judged(call, "backward", known, gradients, backend)
 
     campaign(op, graph, check, "auto")
+
+
+def nearly_equal(found, exact):
+    # many passes in a row, each of which may add in another order
+    assert np.abs(found - exact).max() <= 2.0**-40 * np.abs(exact).max()
 
 
 def network():
