@@ -47,6 +47,9 @@ _CODES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 FLAGS = ("return_indices", "inplace")
 _NAMED = Parameter.POSITIONAL_OR_KEYWORD
 _is_tracing = torch._C._get_tracing_state
+_is_autocast = torch._C._is_any_autocast_enabled  # of any device, which is cheaper to ask
+_is_transformed = torch._C._functorch.peek_interpreter_stack
+_modes = torch._C._len_torch_dispatch_stack
 _Found = tuple[Callable[..., Any] | None, bool, bool, Callable[..., Any] | None]
 _NONE: _Found = (None, False, False, None)
 _seen: dict[Any, _Found] = {}
@@ -78,7 +81,9 @@ class Native:
         self, operands: Any, settings: Any, backend: str, flags: tuple[Any, ...] = ()
     ) -> Callable[..., Any] | None:
         """Return the function of the operands, None where convref's own op has to be called."""
-        autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+        autocast = (
+            _is_autocast() and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+        )
         try:
             key = (
                 self,
@@ -115,8 +120,8 @@ class Native:
         if (
             function is None
             or forward_ad._current_level >= 0
-            or torch._C._functorch.peek_interpreter_stack() is not None
-            or (torch._C._len_torch_dispatch_stack() and _is_observed())
+            or _is_transformed() is not None
+            or (_modes() and _is_observed())
         ):
             function = None
         elif not (recorded or not is_recorded(operands) or torch.compiler.is_exporting()):
