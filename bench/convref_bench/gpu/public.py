@@ -1,22 +1,22 @@
 """The estimate of time beside times that others have published for an H200.
 
-The published kernels are not ours. A share of the bound and a time that even an empty kernel needs
-are fitted to the fastest arm of each line, together with two rates of the estimate; each network is
-then predicted by the fit to the others.
+The published kernels are not ours. Their times add up what each kernel of a call takes, without the
+gaps between them, and some of these kernels copy operands into other orders; the estimate counts
+these copies too. One number is fitted to the fastest arm of each line, the time of an empty kernel;
+each network is then predicted by the fit to the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from math import exp, sqrt
+from math import exp, prod, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from convref.case import parse
+from convref.case import Call, parse
 
 if TYPE_CHECKING:
     from convref_triton.plan.cost import Work
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[2] / "results" / "public"
 ARMS = ("TileLang", "torch", "torch.compile", "FlagGems")
 MHZ = 1500.0
-# Tried: bytes a cycle from the L2 cache, cycles of a tile's ends, microseconds of an empty kernel,
-# and the share of the bound that kernels reach, as a multiple of ours.
-L2, FILL = tuple(range(16, 97, 4)), (0, 750, 1500, 3000, 4500)
-FLOOR, SHARE = np.arange(0.0, 4.1, 0.25), np.arange(0.5, 1.31, 0.05)
+FLOORS = np.arange(0.0, 4.1, 0.1)  # tried: microseconds of an empty kernel
+COPIED = ("x", "w", "y")  # by the kernels of a call besides the convolution, in this order
 
 
 @dataclass(frozen=True)
@@ -43,13 +41,6 @@ class Published:
     moved: float
 
 
-class Fit(NamedTuple):
-    l2: int
-    fill: int
-    floor: float
-    share: float
-
-
 def read(path: Path) -> list[Published]:
     from convref_triton.common.geometry import operands
     from convref_triton.plan.builder import Builder
@@ -58,51 +49,42 @@ def read(path: Path) -> list[Published]:
 
     found = []
     lines = path.read_text("utf-8").splitlines()
-    for network, shape, *times in (line.split() for line in lines if not line.startswith("#")):
-        us, arm = min(zip(map(float, times), ARMS))
+    for network, shape, *cells in (line.split() for line in lines if not line.startswith("#")):
+        us, arm = min(zip(map(float, cells[:-1]), ARMS))
         call = parse(f"conv.fprop:{shape}:mem=nhwc:dev=cuda").call
         (task,) = tasks(Builder(call, operands(call)))
         choice, _ = expected(task)
-        work = BY_NAME[choice.kernel].work_of(task, choice.tile)
+        work = with_copies(BY_NAME[choice.kernel].work_of(task, choice.tile), call, int(cells[-1]))
         moved = call.bytes_moved()
         found.append(Published(network, str(call), us, arm, str(choice), work, moved))
     return found
 
 
-class Grid:
-    """The estimates of all lines under every fit that is tried."""
+def with_copies(work: Work, call: Call, kernels: int) -> Work:
+    """Return the work with the copies of a call that launches so many kernels."""
+    from convref_triton.common.geometry import ITEMSIZE
 
-    def __init__(self, rows: Sequence[Published]) -> None:
-        from convref_triton.plan.cost import ESTIMATED, beside_us, ends_us, steps_us
-
-        self.pairs = list(product(L2, FILL))
-        bare = replace(ESTIMATED, mhz=MHZ, empty_us=0.0)
-        cards = [replace(bare, l2=l2, fill=fill) for l2, fill in self.pairs]
-        works = [row.work for row in rows]
-        steps = np.array([[steps_us(w, 0, card) for w in works] for card in cards])
-        ends = np.array([[ends_us(w, 0, card) for w in works] for card in cards])
-        moved = np.array([row.moved for row in rows]) / bare.memory
-        beside = np.array([beside_us(w, bare) for w in works])
-        busy = steps[:, None] / SHARE[:, None] + ends[:, None]
-        held = np.hypot(busy, moved)[:, :, None] + beside + FLOOR[:, None]
-        self.estimates = held  # (pairs, shares, floors, rows)
-        self.errors = np.log(held / np.array([row.us for row in rows]))
-
-    def best(self, kept: np.ndarray) -> tuple[int, ...]:
-        """Return the indices of the fit with the least squared error of the rows in `kept`."""
-        squares = (self.errors[..., kept] ** 2).sum(-1)
-        return tuple(map(int, np.unravel_index(squares.argmin(), squares.shape)))
-
-    def fit(self, at: tuple[int, ...]) -> Fit:
-        pair, share, floor = at
-        return Fit(*self.pairs[pair], float(FLOOR[floor]), float(SHARE[share]))
+    sizes = (prod(call.problem.shape(role)) for role in COPIED[: kernels - 1])
+    copied = sum(2.0 * size * ITEMSIZE[call.dtype] for size in sizes)
+    return work._replace(copies=work.copies + kernels - 1, copied=work.copied + copied)
 
 
-def held_out(rows: Sequence[Published]) -> tuple[Fit, np.ndarray]:
-    """Return the fit to all rows, and each row as estimated by the fit to the other networks."""
-    grid, networks = Grid(rows), np.array([row.network for row in rows])
-    found = np.array([grid.estimates[grid.best(networks != n)][i] for i, n in enumerate(networks)])
-    return grid.fit(grid.best(np.full(len(rows), True))), found
+def expected_us(rows: Sequence[Published], floor: float) -> np.ndarray:
+    """Return the time of each row if an empty kernel, of whatever use, takes `floor`."""
+    from convref_triton.plan.cost import ESTIMATED, us
+
+    times = {"empty_us": floor, "launch_us": floor, "copy_us": floor, "copy": ESTIMATED.memory}
+    rates = replace(ESTIMATED, mhz=MHZ, **times)
+    return np.array([us(row.work, row.moved, rates=rates) for row in rows])
+
+
+def held_out(rows: Sequence[Published]) -> tuple[float, np.ndarray]:
+    """Return the floor of the fit to all rows, and each row by the fit to the other networks."""
+    networks, us = np.array([row.network for row in rows]), np.array([row.us for row in rows])
+    every = np.array([expected_us(rows, floor) for floor in FLOORS])  # (floors, rows)
+    squares = np.log(every / us) ** 2
+    best = [squares[:, networks != one].sum(1).argmin() for one in networks]
+    return float(FLOORS[squares.sum(1).argmin()]), every[best, np.arange(len(rows))]
 
 
 def error(rows: Sequence[Published], found: np.ndarray) -> float:
@@ -116,14 +98,12 @@ def error(rows: Sequence[Published], found: np.ndarray) -> float:
 
 
 def summary(rows: Sequence[Published]) -> str:
-    from convref_triton.plan.cost import ESTIMATED, us
+    from convref_triton.plan.cost import ESTIMATED
 
-    fit, found = held_out(rows)
-    slow = replace(ESTIMATED, mhz=MHZ)
-    plain = np.array([us(row.work, row.moved, rates=slow) for row in rows])
+    floor, found = held_out(rows)
+    plain = expected_us(rows, ESTIMATED.empty_us)
     return (
-        f"fitted to all: {fit.l2} bytes a cycle from L2, {fit.fill} cycles a tile, "
-        f"{fit.floor:g} us of an empty kernel, {fit.share:.2f} of the shares\n"
+        f"fitted to all: {floor:.1f} us of an empty kernel\n"
         f"standard deviation: a factor of {error(rows, plain):.2f} without a fit, "
         f"of {error(rows, found):.2f} for networks that were left out of it"
     )

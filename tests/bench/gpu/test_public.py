@@ -8,7 +8,9 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from convref.case import parse
 from convref_bench.gpu import public
+from convref_triton.plan import cost
 
 PAGE = Path(__file__).parents[3] / "docs" / "performance.md"
 
@@ -20,12 +22,24 @@ def rows():
 
 
 def test_a_fit_recovers_its_own_estimates(rows):
-    grid = public.Grid(rows)
-    at = 4, 10, 5
-    made = [replace(row, us=us) for row, us in zip(rows, grid.estimates[at])]
-    fit, found = public.held_out(made)
-    assert fit == grid.fit(at)
+    floor = float(public.FLOORS[12])
+    made = [replace(row, us=us) for row, us in zip(rows, public.expected_us(rows, floor))]
+    found_floor, found = public.held_out(made)
+    assert found_floor == floor
     assert public.error(made, found) < 1 + np.finfo("f4").eps
+
+
+def test_every_kernel_of_a_call_takes_the_floor_and_its_copies(rows):
+    call = parse("conv.fprop:n2c3k5_i4x4_f1x1:dt=f16").call
+    work = cost.Work("f16", 1, 1, 0.0, 0.0)
+    assert public.with_copies(work, call, 1) == work
+    x, w, y = (2.0 * 2 * size for size in (2 * 3 * 16, 3 * 5, 2 * 5 * 16))
+    assert public.with_copies(work, call, 2) == work._replace(copies=1, copied=x)
+    assert public.with_copies(work, call, 4) == work._replace(copies=3, copied=x + w + y)
+    few, many = (public.expected_us(rows, floor) for floor in (1.0, 2.0))
+    assert (many - few).round(6).tolist() == [
+        row.work.launches + row.work.copies for row in rows
+    ]  # microseconds
 
 
 def test_a_network_is_estimated_by_the_others(rows):
