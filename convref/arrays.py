@@ -138,7 +138,7 @@ _AS_BITS = {"bfloat16": "int16", "float8_e4m3fn": "int8", "float8_e5m2": "int8"}
 def _torch_code(where: str, name: str, tensor: Any) -> str:
     if tensor.is_nested:
         raise invalid(where, f"{name} is a nested tensor, needs one with a shape")
-    short = str(tensor.dtype).removeprefix("torch.")
+    short = _torch_name(tensor.dtype)
     if short not in _TORCH_NAMES:
         known = ", ".join(_TORCH_NAMES)
         raise invalid(where, f"{name} has dtype {short}, needs one of {known}")
@@ -146,6 +146,19 @@ def _torch_code(where: str, name: str, tensor: Any) -> str:
         layout = str(tensor.layout).removeprefix("torch.")
         raise invalid(where, f"{name} has layout {layout}, needs strided")
     return _TORCH_NAMES[short]
+
+
+def code_of(dtype: Any) -> Any:
+    """Return the short name of a dtype of any library, or of its name; all else as it is."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dtype, torch.dtype):
+        return dtypes.short(_torch_name(dtype))
+    name = getattr(dtype, "name", getattr(dtype, "__name__", dtype))
+    return dtypes.short(name) if isinstance(name, str) else dtype
+
+
+def _torch_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def torch_dtype(code: str) -> Any:
@@ -162,7 +175,7 @@ def to_numpy(array: Any) -> Array:
         return array
     if kind_of(array) == "jax":
         return np.asarray(array)
-    name = str(array.dtype).removeprefix("torch.")
+    name = _torch_name(array.dtype)
     if name in _AS_BITS:
         import torch
 

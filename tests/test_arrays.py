@@ -12,6 +12,7 @@ import torch
 
 import convref
 from convref import ConvrefError, arrays
+from convref.dtypes import numpy_dtype
 
 CODES = (
     "f16",
@@ -32,6 +33,12 @@ CODES = (
 
 def tensor(code: str) -> Any:
     return torch.arange(24).reshape(2, 3, 4).to(arrays.torch_dtype(code))
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_types_are_known_by_every_name(code: str) -> None:
+    kind, there = numpy_dtype(code), arrays.torch_dtype(code)
+    assert {arrays.code_of(d) for d in (kind, kind.name, kind.type, there, code)} == {code}
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import facts, kind_of, like, to_numpy
-from ..dtypes import numpy_dtype, short
+from ..arrays import code_of, facts, kind_of, like, to_numpy
+from ..dtypes import numpy_dtype
 from ..errors import invalid, shorten
 from ..ops import Sizes
 from ..ops.sizes import real
@@ -216,18 +216,9 @@ def scaled_conv(
     if not (scale > 0).all():
         what = f"scales give the multiplier {scale[~(scale > 0)][0]}, needs numbers above 0"
         raise invalid(where, what)
-    settings = stride, padding, dilation, groups, _code(output_dtype)
+    settings = stride, padding, dilation, groups, code_of(output_dtype)
     operands = input, weight, bias, like(scale, weight)
     return _SCALED.compute("fprop", operands, settings, None, backend)[0]
-
-
-def _code(dtype: Any) -> Any:
-    """Return the short name of a dtype of any library, or of its name; else the value itself."""
-    for name in (dtype, getattr(dtype, "name", None), getattr(dtype, "__name__", None)):
-        if isinstance(name, str):
-            return short(name)
-    text = repr(dtype)
-    return short(text.removeprefix("torch.")) if text.startswith("torch.") else dtype
 
 
 FUNCTIONS = names(documented(conv_integer, quantized_conv, scaled_conv))
