@@ -195,21 +195,15 @@ class Call:
 
     def is_present(self, role: str) -> bool:
         """Return whether the operand in `role` is an array (else None)."""
-        if role not in self._present:
-            self._present[role] = self._is_present(role)
-        return self._present[role]
+        return role in self._present
 
     @cached_property
-    def _present(self) -> dict[str, bool]:
-        """What `is_present` has found."""
-        return {}
-
-    def _is_present(self, role: str) -> bool:
-        if not self.problem.has(role):
-            return False
-        if (role.endswith("_dot") or role.startswith("dd")) and self.possible_tangents:
-            return BASE_ROLE[role] in self.carried
-        return True
+    def _present(self) -> frozenset[str]:
+        given = frozenset(filter(self.problem.has, self.roles))
+        if not self.possible_tangents:
+            return given
+        moved = {role for role in given if role.endswith("_dot") or role.startswith("dd")}
+        return given - {role for role in moved if BASE_ROLE[role] not in self.carried}
 
     @property
     def carried(self) -> str:
@@ -251,16 +245,13 @@ class Call:
 
     def products(self, role: str) -> int:
         """Return the most additions on the path to one element of the result `role`."""
-        if role not in self._additions:
-            self._additions[role] = self._products(role)
         return self._additions[role]
 
     @cached_property
     def _additions(self) -> dict[str, int]:
-        """What `products` has found."""
-        return {}
+        return {role: self._added(role) for role in self.signature.results}
 
-    def _products(self, role: str) -> int:
+    def _added(self, role: str) -> int:
         base = self.problem.products(role)
         sums = len(TERMS[self.op, self.pass_, role].products)
         return base if sums < 2 else base * max(1, len(self.terms(role).products)) + 1

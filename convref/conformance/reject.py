@@ -113,7 +113,7 @@ def _contradictable(call: Call) -> set[str]:
         return _CHECKED[call.op, call.pass_]
     terms = [call.terms(role) for role in call.wanted]
     needed = {role for term in terms for pair in term.products for role in pair}
-    if not call.conv.transposed and call.is_present("b"):
+    if not call.conv.transposed:
         needed |= {role for term in terms for role in term.added if role == "b"}
     return needed - set(_ADDED_OUTSIDE)
 

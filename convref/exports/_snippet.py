@@ -124,8 +124,7 @@ class Program(ABC):
     def _pass(self) -> list[str]:
         """Return the lines that compute the wanted results of conv from the operands."""
         call, by = self.call, self.differentiated()
-        with_bias = call.is_present("b") and "b" in call.roles
-        inputs = "x, w, b" if with_bias or "b" in by else "x, w"
+        inputs = "x, w, b" if call.is_present("b") or "b" in by else "x, w"
         if call.op != "conv":
             inputs = ", ".join(self.primals)
         if call.pass_ == "fprop":

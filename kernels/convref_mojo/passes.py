@@ -147,16 +147,13 @@ def native_passes(
     sizes = _sizes(call.problem)
     wanted = {*call.wanted, *(("indices",) if call.pass_ == "jvp" else ())}
     for name, operands, results in NATIVE[call.op][call.pass_]:
-        read = tuple(r if r == "indices" or _present(call, r) else None for r in operands.split())
+        given = (r == "indices" or call.is_present(r) for r in operands.split())
+        read = tuple(r if on else None for r, on in zip(operands.split(), given))
         written = tuple(role if role in wanted else None for role in results.split())
         if any(written):
             which, dtype = PASSES.index(name), library.DTYPES.index(call.dtype)
             found.append(NativePass(name, which, dtype, read, written, sizes, words))
     return tuple(found)
-
-
-def _present(call: Call, role: str) -> bool:
-    return role in call.roles and call.is_present(role)
 
 
 def _triple(values: Any, missing: int) -> tuple[int, ...]:
