@@ -10,7 +10,7 @@ from . import knownbugs
 from .arrays import facts, is_followed
 from .backends import Backend
 from .backends.registry import load, names
-from .case import Call, argument, check_objects, check_operand, check_positions, memory
+from .case import Call, argument, check_count, check_objects, check_operand, check_positions, memory
 from .errors import MissingExtraError, UnsupportedError, invalid, message, shorten
 
 __all__ = ["AUTO", "Candidate", "Plan", "choose", "explain", "load", "names", "plan", "run"]
@@ -271,8 +271,7 @@ def run(call: Call, *operands: Any, backend: str = "auto") -> tuple[Any, ...]:
     if not isinstance(call, Call):
         choose(call, backend, "numpy")  # raises
     where = call.where
-    if len(operands) != len(call.roles):
-        raise invalid(where, f"got {len(operands)} operands, needs {len(call.roles)}", call)
+    check_count(call, operands)
     found = [
         None if a is None else facts(where, argument(r), a) for r, a in zip(call.roles, operands)
     ]

@@ -34,6 +34,21 @@ def fresh_caches() -> Iterator[None]:
         cached.cache_clear()
 
 
+@pytest.mark.parametrize("name", dispatch.names())
+@pytest.mark.parametrize("given", [(), (X,), (X, W), (X, W, None, None)])
+def test_backends_refuse_a_wrong_number_of_operands(name: str, given: tuple[Any, ...]) -> None:
+    """Without a check they lacked the key 'b' of a dict, or ignored what was too much."""
+    try:
+        backend = dispatch.load(name)
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+    call = parse(LINE).call
+    if reason := backend.supports(call):
+        pytest.skip(reason)
+    with pytest.raises(ConvrefError, match=f"got {len(given)} operands, needs 3: input, weight"):
+        backend.run(call, *given)
+
+
 # (kind of array, line) -> what `explain` says below the line.
 CHOICES = {
     ("numpy", LINE): "  * numpy: computes NumPy arrays exactly",

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import oracle
 from ..arrays import like, to_numpy
-from ..case import Call
+from ..case import Call, first_array
 from ..dtypes import numpy_dtype, rounded
 from ..ops import OWN_TYPE
 from ..oracle import loops
@@ -31,14 +31,13 @@ class LoopsBackend(NumpyBackend):
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
-        wide = oracle.accumulator(call)
+        template, wide = first_array(call, operands), oracle.accumulator(call)
         arrays = [
             None if a is None else to_numpy(a).astype(numpy_dtype(OWN_TYPE.get(role, wide)))
             for role, a in zip(call.roles, operands)
         ]
         with np.errstate(all="ignore"):
             results = loops.FORMULAS[call.op, call.pass_](call, *arrays)
-        template = next(a for a in operands if a is not None)
         return tuple(
             None if r is None else like(rounded(r, call.dtype_of(role)), template)
             for role, r in zip(call.signature.results, results)

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import dtypes, oracle
 from ..arrays import like, to_numpy
-from ..case import Call
+from ..case import Call, first_array
 from ..judge import Numerics
 
 
@@ -24,9 +24,9 @@ class NumpyBackend:
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
+        template = first_array(call, operands)
         arrays = (None if a is None else to_numpy(a) for a in operands)
         results = oracle.evaluate(call, *arrays)
-        template = next(a for a in operands if a is not None)
         return tuple(None if r is None else like(r, template) for r in results)
 
     def numerics(self, call: Call) -> Numerics:

@@ -87,12 +87,32 @@ def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | N
     return None
 
 
+def check_count(call: Call, operands: Sequence[Any]) -> None:
+    """Raise unless there are as many operands, absent ones included, as the call has roles."""
+    if len(operands) != len(call.roles):
+        needs = f"{len(call.roles)}: {', '.join(map(argument, call.roles))}"
+        raise invalid(call.where, f"got {len(operands)} operands, needs {needs}", call)
+
+
+def first_array(call: Call, operands: Sequence[Any]) -> Any:
+    """Return the first operand that is not None, which results are to resemble; raise if none is.
+
+    It also raises unless the number of operands is right.
+    """
+    check_count(call, operands)
+    for operand in operands:
+        if operand is not None:
+            return operand
+    raise invalid(call.where, "every operand is None, needs an array", call)
+
+
 def check_operands(call: Call, operands: Sequence[Any], where: str = "") -> None:
     """Raise unless each operand, by role, fits the call; kinds and devices may differ.
 
     `where` begins messages on arrays of unknown libraries; by default it is the pass.
     """
-    for role, array in zip(call.roles, operands, strict=True):
+    check_count(call, operands)
+    for role, array in zip(call.roles, operands):
         place = where or call.where
         check_operand(call, role, None if array is None else facts(place, argument(role), array))
 

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from convref import dtypes
 from convref.arrays import facts, like, to_numpy
 from convref.backends import PLAIN, Arm
-from convref.case import Call, argument, check_operand, check_positions
+from convref.case import Call, argument, check_count, check_operand, check_positions
 from convref.errors import UnsupportedError, message
 from convref.judge import Numerics
 from convref.ops import BASE_ROLE
@@ -141,6 +141,7 @@ class MojoBackend:
             pass
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
+        check_count(call, known)
         if len(self._plans) >= CALLS:
             self._plans.clear()
         made = _plan(call, known, outputs, self.count or library.cores(), self.always)
@@ -165,6 +166,7 @@ class MojoBackend:
         """Return the operands as arrays that the kernels can read."""
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
+        check_count(call, operands)
         needs = spec_of(call).operands
         return tuple(checked(call, role, a, needs[role]) for role, a in zip(needs, operands))
 

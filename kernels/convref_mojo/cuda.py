@@ -12,7 +12,7 @@ import numpy as np
 from convref import dtypes
 from convref.arrays import facts
 from convref.backends import PLAIN, Arm
-from convref.case import Call, check_operand
+from convref.case import Call, check_count, check_operand
 from convref.errors import UnsupportedError, message
 from convref.judge import Numerics
 from convref.ops import BASE_ROLE
@@ -60,6 +60,7 @@ class GpuBackend:
         """Return the results by role; raise UnsupportedError if offsets would be too large."""
         if (reason := self.supports(call)) is not None:
             raise UnsupportedError(message(self.name, reason, call))
+        check_count(call, operands)
         given = {
             role: self.runner.dense(call, role, operand)
             for role, operand in zip(call.roles, operands)

@@ -12,7 +12,7 @@ from typing import Any
 
 from convref.arrays import like, to_torch
 from convref.backends import Inspected
-from convref.case import Call
+from convref.case import Call, check_operand, first_array
 from convref.dtypes import EIGHT
 from convref.errors import UnsupportedError, invalid, message, missing_extra, shorten
 from convref.judge import Numerics
@@ -63,8 +63,9 @@ class TritonBackend:
 
         A `configuration` is one of `configurations(call)`, instead of the table's choice.
         """
+        template = first_array(call, arrays)
         given = {role: array for role, array in zip(call.roles, arrays) if array is not None}
-        return results_of(call, arrays, self._run(call, given, configuration, UNFUSED))
+        return results_of(call, template, self._run(call, given, configuration, UNFUSED))
 
     def traced(self, call: Call, *tensors: Any) -> tuple[Any, ...] | None:
         """Return the results on CUDA tensors without data, whose graph then has the kernels.
@@ -214,11 +215,8 @@ class TritonBackend:
         return found | {"device": torch.cuda.get_device_name() if cuda else "interpreter"}
 
 
-def results_of(
-    call: Call, arrays: Sequence[Any], buffers: Mapping[str, torch.Tensor]
-) -> tuple[Any, ...]:
-    """Return the results by role of the buffers of a plan, as the kind of array of the operands."""
-    template = next(a for a in arrays if a is not None)
+def results_of(call: Call, template: Any, buffers: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
+    """Return the results by role of the buffers of a plan, as the kind of array of an operand."""
     found = _results(buffers)
     return tuple(
         like(found[role], template) if role in found else None for role in call.signature.results
@@ -265,6 +263,9 @@ def cached_plan(
     unproven: bool,
 ) -> KernelPlan:
     known = {tensor.role: tensor for tensor in tensors}
+    for role in filter(call.is_present, call.roles):
+        if role not in known:
+            check_operand(call, role, None)
     if device is None:
         return plan(call, known, choice, fusion=fusion, unproven=unproven)
     where = device.arch, device.sms

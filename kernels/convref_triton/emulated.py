@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from convref.arrays import to_torch
-from convref.case import Call
+from convref.case import Call, first_array
 from convref.judge import Numerics
 from convref_driver.manifest import Manifest, pack
 from convref_ptx import (
@@ -159,7 +159,7 @@ class Emulated(TritonBackend):
         for group in groups.values():
             numbers, plans, tensors_of = zip(*group)
             for n, buffers in zip(numbers, self.interpret_all(plans, tensors_of)):
-                found[n] = results_of(calls[n], operands[n], buffers)
+                found[n] = results_of(calls[n], first_array(calls[n], operands[n]), buffers)
         return found
 
     def interpret(

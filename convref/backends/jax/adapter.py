@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import like
-from ...case import Call
+from ...case import Call, first_array
 from ...dtypes import INTEGERS, REAL
 from ...errors import missing_extra
 from ...judge import Numerics
@@ -89,7 +89,7 @@ class JaxBackend:
         self, calls: Sequence[Call], operands: Sequence[tuple[Any, ...]]
     ) -> list[tuple[Any, ...]]:
         """Return the results of several calls, which are compiled as one program."""
-        templates = [next(a for a in given if a is not None) for given in operands]
+        templates = list(map(first_array, calls, operands))
         arrays = list(map(contiguous, calls, operands))
         with _wide_types(), jax.default_device(jax.devices("cpu")[0]):
             results = self._program(tuple(calls))(arrays)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ...arrays import like
-from ...case import Call
+from ...case import Call, first_array
 from ...errors import missing_extra
 from ...judge import Numerics
 from .._operands import contiguous
@@ -36,7 +36,7 @@ class OnnxRuntimeBackend:
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
-        template = next(a for a in operands if a is not None)
+        template = first_array(call, operands)
         arrays = zip(call.roles, contiguous(call, operands))
         feeds = {role: array for role, array in arrays if array is not None}
         options = onnxruntime.SessionOptions()

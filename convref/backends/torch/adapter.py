@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ...arrays import kind_of, like, to_torch, torch_dtype
-from ...case import Call
+from ...case import Call, first_array
 from ...dtypes import REAL, SIXTEEN
 from ...errors import missing_extra
 from ...judge import Numerics
@@ -99,7 +99,7 @@ class TorchBackend:
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role."""
-        template = next(a for a in operands if a is not None)
+        template = first_array(call, operands)
         tensors = tuple(None if a is None else to_torch(a) for a in operands)
         if call.specs[0].device == "cuda" and kind_of(template) == "numpy":
             tensors = tuple(None if t is None else t.cuda() for t in tensors)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convref import dtypes
-from convref.case import Call
+from convref.case import Call, check_count
 from convref.errors import UnsupportedError, message, pip_command
 from convref.judge import Numerics
 
@@ -80,6 +80,7 @@ class MaxBackend:
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role, contiguous."""
+        check_count(call, operands)
         spec = cpu.spec_of(call)
         given = {
             role: array if array is None else np.ascontiguousarray(array)
