@@ -1,36 +1,24 @@
-"""The commands: check, run, explain, backends; others come from entry points."""
+"""The command line: its commands, and those that come from entry points."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from math import inf
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from .. import __version__, dispatch, knownbugs
+from .. import __version__, dispatch
 from ..case import Case, format_problem, parse
-from ..dtypes import CODES
 from ..errors import (
-    ConvrefError,
     ExitStatus,
     UnsupportedError,
     invalid,
     message,
-    needs_one,
-    shorten,
 )
-from ..ops import FAMILY, GROUPS, ops_of
-from . import files, grading
-from .files import affordable, lines, text, write
-
-if TYPE_CHECKING:
-    from ..conformance.campaign import Outcome, Settings
-    from ..conformance.generate import Axes
-    from ..knownbugs import Region
+from . import check, files, grading
+from .check import LOAD, Load, above_zero, why_not
+from .files import affordable
 
 ABOUT = "Check the kernels of convolutional networks against a reference in NumPy."
 app = typer.Typer(
@@ -39,23 +27,6 @@ app = typer.Typer(
     rich_markup_mode=None,  # the help needs no rich
     help=ABOUT,
 )
-
-
-def _words(texts: list[str] | None) -> tuple[str, ...]:
-    return tuple(word for text in texts or () for word in text.split(",") if word)
-
-
-def _shard(text: str) -> tuple[int, int]:
-    index, _, count = text.partition("/")
-    if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
-        raise invalid("check", f"--shard is {text!r}, needs i/n with 0 <= i < n")
-    return int(index), int(count)
-
-
-def _above_zero(where: str, **options: float) -> None:
-    for name, value in options.items():
-        if not 0 < value < inf:
-            raise invalid(where, f"--{name} is {value:g}, needs a number above 0")
 
 
 def _version(on: bool) -> None:
@@ -72,203 +43,7 @@ def _main(
 ) -> None: ...
 
 
-OTHERS = (*GROUPS, *sorted({*FAMILY} - {"conv", *ops_of(GROUPS)}, key=list(FAMILY).index))
-Words = list[str] | None  # of an option that is given again, or takes commas
-
-
-@app.command()
-def check(
-    backends: Annotated[
-        Words,
-        typer.Argument(help="Names or package.module:object; by default all that can be imported."),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(help="Seconds per backend; shrinking takes at most half more.")
-    ] = 60.0,
-    examples: Annotated[int | None, typer.Option(min=1, help="Stop after this many cases.")] = None,
-    op: Annotated[
-        Words, typer.Option(help="Ops or families, such as relu,pool; by default conv.")
-    ] = None,
-    pass_: Annotated[Words, typer.Option("--pass", help="Only these passes.")] = None,
-    dtype: Annotated[Words, typer.Option(help=f"Only these of {' '.join(CODES)}.")] = None,
-    fill: Annotated[Words, typer.Option(help="Only these fills.")] = None,
-    arm: Annotated[Words, typer.Option(help="Only these arms (variants) of the backend.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
-    device: Annotated[
-        str, typer.Option(help="Where operands are: cpu, or cuda as torch tensors.")
-    ] = "cpu",
-    jobs: Annotated[
-        int, typer.Option(min=0, help="Worker processes; 0: one per processor, one on cuda.")
-    ] = 0,
-    shard: Annotated[str, typer.Option(help="I/N: run only part I of N, from 0.")] = "0/1",
-    ray: Annotated[
-        str, typer.Option(help="Address of a Ray cluster that runs the chunks, or auto.")
-    ] = "",
-    gpus: Annotated[float, typer.Option(min=0.0, help="GPUs that a chunk needs with --ray.")] = 0.0,
-    log: Annotated[Path | None, typer.Option(help="Write or continue a log of JSON lines.")] = None,
-    replay: Annotated[
-        Path | None, typer.Option(help="Run the case lines of a text file or a log.")
-    ] = None,
-    limit: Annotated[float, typer.Option(help="Seconds one case may take.")] = 30.0,
-    memory: Annotated[
-        float | None, typer.Option(help="GiB of memory a worker may use: 4, on cuda 32.")
-    ] = None,
-    shrink: Annotated[bool, typer.Option(help="Shrink failures.")] = True,
-    laws: Annotated[
-        bool, typer.Option("--laws", help="Check laws of convolution, without the oracle.")
-    ] = False,
-    known: Annotated[bool, typer.Option(help="Skip known bugs.")] = True,
-    retest_known: Annotated[
-        bool, typer.Option(help="Run known bugs too, and report which are fixed.")
-    ] = False,
-    known_bugs: Annotated[Path | None, typer.Option(help="A file of further known bugs.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Folder for an HTML page per backend.")] = None,
-    fail: Annotated[bool, typer.Option(help="Exit with status 1 if a case fails.")] = True,
-    suggest: Annotated[
-        bool, typer.Option("--suggest", help="Print lines for knownbugs.refusals.")
-    ] = False,
-) -> None:
-    """Compare backends with the reference on generated cases."""
-    from ..conformance import campaign
-    from ..conformance.workers.engine import Limits
-
-    _above_zero("check", seconds=seconds, limit=limit)
-    if gpus and not ray:
-        raise invalid("check", f"--gpus is {gpus:g}, needs --ray")
-    axes = _axes(seed, laws, device, *map(_words, (op, pass_, dtype, fill, arm)))
-    replayed = lines(replay, device) if replay else ()
-    memory = _memory(device, *replayed) if memory is None else memory
-    _above_zero("check", memory=memory)
-    more = knownbugs.parse_regions(text(known_bugs), str(known_bugs)) if known_bugs else ()
-    settings = campaign.Settings(
-        "",
-        axes,
-        None if replay else seconds,
-        examples,
-        jobs,
-        _shard(shard),
-        log,
-        replayed,
-        Limits(min(limit, max(1.0, seconds / 4)), int(memory * 2**30)),
-        shrink,
-        retest=retest_known,
-        ray=ray,
-        gpus=gpus,
-    )
-    names = _chosen(backends, device)
-    if not (op or replay or laws):
-        print(f"checking conv alone; for the other ops: --op {','.join(OTHERS)}")
-    good = _campaigns(settings, names, more if known or retest_known else None, html, suggest)
-    raise typer.Exit(ExitStatus.FAILED if fail and not good else ExitStatus.DONE)
-
-
-def _chosen(backends: list[str] | None, device: str) -> list[str]:
-    """Return the backends to check; a wrong name is refused before anything starts."""
-    names = backends or _installed()
-    if not backends and device != "cpu":
-        names = [name for name in names if name in dispatch.AUTO["torch", device]]
-    for name in names:
-        dispatch.load(name)
-    return names
-
-
-def _memory(device: str, *replayed: str) -> float:
-    """Return the GiB that a worker may use for calls on a device."""
-    from ..conformance.workers.device import MEMORY
-
-    used = {device, *(parse(line).call.specs[0].device for line in replayed)}
-    return max(MEMORY[each] for each in used) / 2**30
-
-
-def _axes(seed: int, laws: bool, device: str, *chosen: tuple[str, ...]) -> Axes:
-    """Return the axes to draw from; what is wrong is refused before anything starts."""
-    from ..conformance import generate
-    from ..conformance.workers.device import DEVICES, missing
-
-    if device not in DEVICES:
-        raise invalid("check", f"--device is {shorten(device)}, {needs_one(device, DEVICES)}")
-    if reason := missing(device):
-        raise invalid("check", f"--device is {device}, but {reason}")
-
-    ops, passes, dtypes, fills, arms = chosen
-    if laws and set(ops_of(ops)) - {"conv"}:
-        raise invalid("check", f"--op is {','.join(ops)}, --laws needs conv alone")
-    passes = passes or (("fprop",) if laws else ())  # a law runs the passes that it compares
-    given = seed, ops_of(ops), passes, dtypes, fills
-    axes = generate.Axes(*given, arms=arms, laws=laws, device=device)
-    try:
-        generate.strategy(axes)
-    except ConvrefError as error:
-        raise invalid("check", str(error).removeprefix("strategies: ")) from None
-    return axes
-
-
-def _campaigns(
-    settings: Settings,
-    names: list[str],
-    more: tuple[Region, ...] | None,
-    html: Path | None,
-    suggest: bool,
-) -> bool:
-    """Run a campaign of each backend in the terminal; return whether none found a failure."""
-    from ..conformance.report import terminal
-    from ..conformance.report.suggest import suggestions
-    from ..conformance.workers.engine import preload
-    from .output import console
-
-    if html is not None:
-        write(lambda: html.mkdir(parents=True, exist_ok=True), html)
-    preload(names)
-    good = True
-    for name in names:
-        regions = () if more is None else knownbugs.of(name, more)
-        large = getattr(dispatch.load(name), "large", True) and not settings.axes.laws
-        data = 1 if settings.axes.laws else getattr(dispatch.load(name), "data", 1)
-        size = _chunk(name, settings.examples)
-        axes = replace(settings.axes, size=size, large=large, data=data)
-        own = replace(settings, backend=name, axes=axes, known=regions)
-        outcome = terminal.run(own, console())
-        good = good and outcome.good
-        if suggest:
-            print("\n".join(suggestions(outcome.failures)) or "no valid call was rejected twice")
-        if html is not None:
-            _write_page(outcome, html)
-        if outcome.stopped:
-            raise typer.Exit(ExitStatus.INTERRUPTED)
-    return good
-
-
-def _write_page(outcome: Outcome, folder: Path) -> None:
-    from ..conformance import report
-    from ..conformance.report import page
-
-    name = outcome.settings.backend
-    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
-    path = folder / f"{safe}.html"
-    write(lambda: page.write(report.summary(outcome), path, pictures=name), path)
-    print(f"page: {path}")
-
-
-def _chunk(name: str, examples: int | None) -> int:
-    """Return the examples of a chunk: a backend may wish for fewer."""
-    from ..conformance.generate import CHUNK
-
-    wish = getattr(dispatch.load(name), "chunk", CHUNK)
-    return min(wish, examples or wish)
-
-
-def _installed() -> list[str]:
-    """Return the registered backends that load: the oracle left out, its slow loops last."""
-    found = [name for name in dispatch.names() if name != "numpy" and not _why_not(name)]
-    return sorted(found, key=lambda name: name == "loops")
-
-
-def _why_not(name: str) -> str:
-    try:
-        dispatch.load(name)
-    except (ConvrefError, ImportError) as error:
-        return str(error)
-    return ""
+app.command("check")(check.check)
 
 
 @app.command()
@@ -282,6 +57,7 @@ def run(
         int, typer.Option(min=0, help="Threads of the torch program; 0: torch's default.")
     ] = 1,
     limit: Annotated[float, typer.Option(help="Seconds the case may take.")] = 60.0,
+    load: Load = LOAD,
     laws: Annotated[
         bool, typer.Option("--laws", help="Check laws of convolution, without the oracle.")
     ] = False,
@@ -291,7 +67,7 @@ def run(
 ) -> None:
     """Run one case line in a worker process and judge its results."""
     case = affordable(parse(line))
-    _above_zero("run", limit=limit)
+    above_zero("run", limit=limit, load=load)
     if laws and case.call.op != "conv":
         raise invalid("run", f"op is {case.call.op}, --laws needs conv", case)
     if snippet:
@@ -301,7 +77,7 @@ def run(
     from ..conformance.workers.device import MEMORY
     from ..conformance.workers.engine import Engine, Limits
 
-    limits = Limits(limit, MEMORY[case.call.specs[0].device])
+    limits = Limits(limit, MEMORY[case.call.specs[0].device], load)
     with Engine(backend, limits=limits) as engine:
         found = run_line(engine, str(case), laws, change)
         made_by = ", ".join(f"{k} {v}" for k, v in engine.fingerprint.items())
@@ -411,7 +187,7 @@ def backends(
 
 
 def _loaded(name: str) -> str:
-    if reason := _why_not(name):
+    if reason := why_not(name):
         return reason
     return ", ".join(f"{k} {v}" for k, v in dispatch.load(name).fingerprint().items())
 

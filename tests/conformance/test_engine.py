@@ -50,6 +50,15 @@ def test_a_backend_that_dies_costs_one_example(hostile, name, limits, verdict, t
     assert again == []
 
 
+def test_a_backend_may_take_as_long_to_load_as_the_limit_says(tmp_path, monkeypatch):
+    (tmp_path / "sleepy.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    limits = Limits(load=0.5)
+    text = "sleepy:slow does not start: it did not load in 0.5 s, the limit that --load sets"
+    with pytest.raises(ConvrefError, match=text), Engine("sleepy:slow", limits=limits) as engine:
+        engine.start()
+
+
 def test_binary_on_standard_output_harms_nothing(hostile):
     with Engine(f"{hostile}:noise") as engine:
         assert run_lines(engine, LINES) == []
@@ -370,10 +379,10 @@ def test_shrinking_takes_at_most_half_of_the_seconds_more(hostile, monkeypatch, 
     for module in (campaign, causes, conformance.workers.engine):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(conformance.workers.engine, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(conformance.workers.engine, "START_SECONDS", math.inf)
     monkeypatch.setattr(Engine, "start", start)
     lines = tuple(LINES * 3)
-    settings = Settings(f"{hostile}:{name}", seconds=10.0, jobs=2, lines=lines, limits=Limits(2.5))
+    limits = Limits(2.5, load=math.inf)
+    settings = Settings(f"{hostile}:{name}", seconds=10.0, jobs=2, lines=lines, limits=limits)
     outcome = campaign.run(settings)
     assert clock.now < 10.0 * 1.5 + 1.0
     assert outcome.failures

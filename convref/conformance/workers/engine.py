@@ -40,15 +40,15 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # Shares of a processor. A process that gets less than BUSY may be one of many on a busy machine,
 # and is given PATIENCE time limits; one that gets less than IDLE waits for something.
 BUSY, IDLE, PATIENCE = 0.5, 0.02, 2
-START_SECONDS = 120.0  # importing a framework on a busy machine
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one example: seconds of wall time, and bytes of resident memory."""
+    """The limits of one example, and of importing a framework on a busy machine."""
 
-    seconds: float = 30.0
-    memory: int = MEMORY["cpu"]
+    seconds: float = 30.0  # of wall time
+    memory: int = MEMORY["cpu"]  # bytes, resident
+    load: float = 120.0  # seconds
 
 
 @dataclass
@@ -168,8 +168,8 @@ class Worker:
             used = (self._processor_time() - self.spent) / limits.seconds
             if not IDLE < used < BUSY or elapsed > PATIENCE * limits.seconds:
                 return f"no answer in {limits.seconds:g} s"
-        if not self.ready and elapsed > START_SECONDS:
-            return f"backend did not load in {START_SECONDS:g} s"
+        if not self.ready and elapsed > limits.load:
+            return f"it did not load in {limits.load:g} s, the limit that --load sets"
         with contextlib.suppress(psutil.Error):
             used = psutil.Process(self.process.pid).memory_info().rss
             if used > limits.memory:
