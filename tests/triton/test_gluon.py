@@ -35,7 +35,7 @@ from convref_triton.compile.expectations import shortfalls
 from convref_triton.compile.specialize import specialize
 from convref_triton.hopper import gluon, ring
 from convref_triton.plan import archs
-from convref_triton.plan.choose import UNMEASURED, offered, plan
+from convref_triton.plan.choose import EXCLUDED, offered, plan
 from convref_triton.plan.kernels import BY_NAME
 from convref_triton.plan.launch import Descriptor, Launch, Slot
 from convref_triton.plan.task import UNFUSED, Fusion
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.skipif(
     not gluon.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
 )
 NAMES = sorted(spec.name for spec in gluon.KERNELS)
-UNPROVEN = {spec.name for spec in gluon.KERNELS if spec.measured_only}
+UNPROVEN = {spec.name for spec in gluon.KERNELS if spec.unproven}
 SHARED = 227 * 1024  # bytes of a block
 MARK = 56  # instructions of a step in every kernel
 # Where it is missed: uniform registers are copied to where a product reads its descriptors.
@@ -243,7 +243,7 @@ def test_heuristic_never_chooses_one_and_gives_the_reason():
         made = plan(call, operands(call))
         kernels = {s.kernel.__name__ for s in made.steps if isinstance(s, Launch)}
         assert not kernels & UNPROVEN
-        assert (UNMEASURED in made.reason) == (call.wanted != ("dw",))
+        assert (EXCLUDED in made.reason) == (call.wanted != ("dw",))
 
 
 def test_unproven_kernels_are_chosen_by_the_estimate_if_allowed():
@@ -252,7 +252,7 @@ def test_unproven_kernels_are_chosen_by_the_estimate_if_allowed():
         call = on_gpu(line)
         reason = plan(call, operands(call), unproven=True).reason
         taken |= {reason.split()[1]} & set(NAMES)
-        assert UNMEASURED not in reason
+        assert EXCLUDED not in reason
         assert ("; no card has run it" in reason) == (reason.split()[1] in UNPROVEN)
     assert len(taken) >= 2
 

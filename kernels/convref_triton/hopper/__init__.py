@@ -2,5 +2,10 @@
 
 import triton
 
-# Whether an H200 passed the tests of these kernels with this Triton.
-PROVEN = triton.__version__.startswith("3.6.")
+# By kernel: the release of Triton with which an H200 passed all its tests.
+PROVEN = {"gluon_wgrad": "3.6", "gluon_halo_wgrad": "3.6"}
+
+
+def is_proven(name: str) -> bool:
+    """Return whether a card passed a kernel's tests, compiled by the installed Triton."""
+    return triton.__version__.startswith(f"{PROVEN.get(name)}.")

@@ -32,7 +32,7 @@ def absent(name: str, reason: str) -> KernelSpec:
         refusal=lambda task: reason,
         tiles=lambda task: (),
         add=lambda task, tile: None,
-        measured_only=True,
+        unproven=True,
     )
 
 

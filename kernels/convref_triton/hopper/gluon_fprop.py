@@ -31,7 +31,7 @@ from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable, tiles
-from . import ring
+from . import is_proven, ring
 from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
 from .ring import EPILOGUE_N, accumulate, filters_at, split_columns
 
@@ -321,7 +321,7 @@ SPEC = KernelSpec(
     work=lambda task, tile: tma.box_work(task, tile, tile.bm, tile.bn, reached=0.85)._replace(
         resident=cost.ALWAYS
     ),
-    measured_only=True,
+    unproven=not is_proven("gluon_fprop"),
     lines=lines.FPROP | lines.DGRAD,
     expects=Expectation(products=1, staged=False, registers=168, loop=((59,),)),
 )

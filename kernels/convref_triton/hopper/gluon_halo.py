@@ -33,7 +33,7 @@ from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable, tiles
-from . import ring
+from . import is_proven, ring
 from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
 from .gluon_fprop import MAX_STRIDE, epilogue_layout, load_box, load_filters, store
 from .halo import Sharing, cut, cuts
@@ -388,7 +388,7 @@ SPEC = KernelSpec(
     add=lambda task, tile: tma.add_boxes(task, tile, gluon_halo_launch),
     kernels=(gluon_halo,),
     work=gluon_halo_work,
-    measured_only=True,
+    unproven=not is_proven("gluon_halo"),
     lines=lines.FPROP | lines.DGRAD,
     expects=Expectation(products=1, staged=False, registers=168, loop=((160,),)),
 )

@@ -28,7 +28,7 @@ from ..plan.launch import Descriptor, Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile, TileTable
-from . import PROVEN, gluon_wgrad, ring
+from . import gluon_wgrad, is_proven, ring
 from .arguments import Axes, BoxGrid, FilterStrides
 from .gluon_fprop import load_box
 from .halo import Sharing, sharings
@@ -286,7 +286,7 @@ SPEC = KernelSpec(
     add=add_gluon_halo_wgrad,
     kernels=(gluon_halo_wgrad,),
     work=lambda task, tile: gluon_halo_wgrad_parts(task, tile)[1],
-    measured_only=not PROVEN,
+    unproven=not is_proven("gluon_halo_wgrad"),
     lines=lines.WGRAD,
     expects=Expectation(
         products=1,

@@ -34,7 +34,7 @@ from ..plan.launch import Descriptor, Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Tile
-from . import PROVEN, ring
+from . import is_proven, ring
 from .arguments import Axes, Barriers, BoxGrid, FilterStrides
 from .gluon_fprop import MAX_STRIDE, TILES, load_box
 from .ring import EPILOGUE_N, accumulate, split_columns
@@ -345,7 +345,7 @@ SPEC = KernelSpec(
     add=add_gluon_wgrad,
     kernels=(gluon_wgrad,),
     work=lambda task, tile: gluon_wgrad_parts(task, tile)[1],
-    measured_only=not PROVEN,
+    unproven=not is_proven("gluon_wgrad"),
     lines=lines.WGRAD,
     expects=Expectation(products=1, staged=False, registers=168, loop=((57,),)),
 )

@@ -20,7 +20,7 @@ from .tile import Tile
 # Ops with one task per result; the other ops have one task for all results.
 WINDOWED = tuple(dict.fromkeys(op for k in KERNELS if not k.whole_call for op in k.ops))
 OPS = (*WINDOWED, *(op for spec in KERNELS if spec.whole_call for op in spec.serves))
-UNMEASURED = "used only where it was measured to be the fastest"
+EXCLUDED = "used only where it was measured to be the fastest"
 MATHS = {"f32": ("ieee", "tf32", "tf32x3")}
 MOST = 65_535  # programs along y and z of a grid
 
@@ -40,8 +40,7 @@ class Choice:
 
     @property
     def unproven(self) -> bool:
-        """Return whether only a measurement chooses the kernel, after its tests on that card."""
-        return BY_NAME[self.kernel].measured_only
+        return BY_NAME[self.kernel].unproven
 
     def __str__(self) -> str:
         return f"{self.kernel} {self.tile}"
@@ -87,10 +86,9 @@ def tasks(
 
 
 def choices(task: Task) -> Iterator[Choice]:
-    for measured_only in (False, True):
-        for spec in serving(task.kind, measured_only=measured_only):
-            if spec.refusal(task) is None:
-                yield from (Choice(spec.name, tile, spec.source) for tile in spec.tiles(task))
+    for spec in serving(task.kind):
+        if spec.refusal(task) is None:
+            yield from (Choice(spec.name, tile, spec.source) for tile in spec.tiles(task))
 
 
 def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = archs.DEFAULT) -> list[Choice]:
@@ -139,10 +137,10 @@ def expected(task: Task, unproven: bool = False) -> tuple[Choice, str]:
     """Return the kernel and tile of least estimated time, the earlier kernel at a tie."""
     found: list[tuple[float, KernelSpec, Tile]] = []
     passed = []
-    for spec in (*serving(task.kind), *serving(task.kind, measured_only=True)):
+    for spec in serving(task.kind):
         reason = spec.refusal(task)
-        if reason is None and spec.measured_only and not unproven:
-            reason = UNMEASURED
+        if reason is None and spec.unproven and not unproven:
+            reason = EXCLUDED
         if reason is None:
             tile = spec.best(task)
             us = spec.us(task, tile) * spec.share if spec.work else 0.0
@@ -152,7 +150,7 @@ def expected(task: Task, unproven: bool = False) -> tuple[Choice, str]:
     (us, best, tile), *others = sorted(found, key=lambda one: one[0])
     estimated = f"estimated {us:.3g} us within a factor of {cost.ERROR}"
     why = [estimated if best.work else "the only kernel"]
-    why += ["no card has run it"] * best.measured_only
+    why += ["no card has run it"] * best.unproven
     why += [f"{spec.name} {us:.3g} us" for us, spec, _ in others]
     return Choice(best.name, tile, best.source), "; ".join(why + passed)
 

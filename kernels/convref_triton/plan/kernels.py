@@ -61,8 +61,6 @@ KERNELS: tuple[KernelSpec, ...] = (
 BY_NAME = {spec.name: spec for spec in KERNELS}
 
 
-def serving(kind: str, *, measured_only: bool = False) -> tuple[KernelSpec, ...]:
-    """Return the kernels of a kind of task: those to choose from, or those to be measured first."""
-    return tuple(
-        spec for spec in KERNELS if kind in spec.serves and spec.measured_only == measured_only
-    )
+def serving(kind: str) -> list[KernelSpec]:
+    """Return the kernels of a kind of task, unproven ones last."""
+    return sorted((s for s in KERNELS if kind in s.serves), key=lambda spec: spec.unproven)
