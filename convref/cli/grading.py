@@ -12,39 +12,49 @@ import typer
 from ..errors import ConvrefError, ExitStatus, UnsupportedError, invalid
 from .files import write
 
+Option = typer.Option
+Format = Annotated[str, typer.Argument(help="Format of the benchmark (docs/grading.md).")]
+Problem = Annotated[Path | None, typer.Argument(help="The problem's file.")]
 Solutions = Annotated[list[Path] | None, typer.Argument(help="Its solutions: files or folders.")]
-Html = Annotated[Path | None, typer.Option(help="Write a page of the result.")]
-Json = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")]
+Certify = Annotated[
+    Path | None, Option(help="A folder of problems: what do their own rules accept?")
+]
+Backward = Annotated[bool, Option("--backward", help="Judge gradients too.")]
+Full = Annotated[bool, Option("--full", help="Use the problem's own sizes.")]
+Packed = Annotated[bool, Option("--packed", help="The solution packs its weights in __init__.")]
+Arithmetic = Annotated[str, Option(help="Of the solution's sums: rn32, mma32.")]
+Draws = Annotated[int, Option(min=1, help="Draws of each kind of data.")]
+Seed = Annotated[int | None, Option(help="Of the data; by default they cannot be predicted.")]
+Device = Annotated[str, Option(help="Where the solution computes.")]
+Seconds = Annotated[float, Option(help="Seconds that a call may take.")]
+Memory = Annotated[float, Option(help="GiB of memory the solution may use.")]
+Ray = Annotated[str, Option(help="Address of a Ray cluster that grades them.")]
+Gpus = Annotated[float, Option(min=0.0, help="GPUs that one needs with --ray.")]
+Html = Annotated[Path | None, Option(help="Write a page of the result.")]
+Json = Annotated[Path | None, Option("--json", help="Write the result as JSON.")]
 
 
 def grade(
-    format: Annotated[str, typer.Argument(help="Format of the benchmark (docs/grading.md).")],
-    problem: Annotated[Path | None, typer.Argument(help="The problem's file.")] = None,
+    format: Format,
+    problem: Problem = None,
     solutions: Solutions = None,
-    certify: Annotated[
-        Path | None, typer.Option(help="A folder of problems: what do their own rules accept?")
-    ] = None,
-    backward: Annotated[bool, typer.Option("--backward", help="Judge gradients too.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Use the problem's own sizes.")] = False,
-    packed: Annotated[
-        bool, typer.Option("--packed", help="The solution packs its weights in __init__.")
-    ] = False,
-    arithmetic: Annotated[str, typer.Option(help="Of the solution's sums: rn32, mma32.")] = "rn32",
-    draws: Annotated[int, typer.Option(min=1, help="Draws of each kind of data.")] = 1,
-    seed: Annotated[
-        int | None, typer.Option(help="Of the data; by default they cannot be predicted.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="Where the solution computes.")] = "cpu",
-    seconds: Annotated[float, typer.Option(help="Seconds that a call may take.")] = 30.0,
-    memory: Annotated[float, typer.Option(help="GiB of memory the solution may use.")] = 8.0,
-    ray: Annotated[str, typer.Option(help="Address of a Ray cluster that grades them.")] = "",
-    gpus: Annotated[float, typer.Option(min=0.0, help="GPUs that one needs with --ray.")] = 0.0,
+    certify: Certify = None,
+    backward: Backward = False,
+    full: Full = False,
+    packed: Packed = False,
+    arithmetic: Arithmetic = "rn32",
+    draws: Draws = 1,
+    seed: Seed = None,
+    device: Device = "cpu",
+    seconds: Seconds = 30.0,
+    memory: Memory = 8.0,
+    ray: Ray = "",
+    gpus: Gpus = 0.0,
     html: Html = None,
     to: Json = None,
 ) -> None:
     """Grade solutions of a benchmark's problem, or certify the benchmark itself."""
     from .. import grade as grading
-    from ..grade.certify import page
 
     if not solutions:
         if (folder := certify or problem) is None:
@@ -63,11 +73,22 @@ def grade(
     options |= {"draws": draws, "seed": seed, "device": device}
     options["limits"] = grading.Limits(seconds=seconds, memory=int(memory * 2**30))
     grading.load(format, problem)  # so that what is refused below is a solution
-    found = []
     work = partial(_graded, format, problem.absolute() if ray else problem, options)
+    found = _printed(_each(work, solutions, ray, gpus), alone=len(solutions) == 1)
+    if not found:
+        raise typer.Exit(ExitStatus.REFUSED)
+    _write_results(found, f"{format}: {problem.stem}", html, to)
+    if any(each.verdict != "pass" for each in found):
+        raise typer.Exit(ExitStatus.FAILED)
+    raise typer.Exit(ExitStatus.DONE if len(found) == len(solutions) else ExitStatus.REFUSED)
+
+
+def _printed(graded: Iterator[tuple[Path, Any]], alone: bool) -> list[Any]:
+    """Print grades and refusals as they come, and return the grades."""
+    found = []
     try:
-        for solution, grade in _each(work, solutions, ray, gpus):
-            if isinstance(grade, Exception) and len(solutions) == 1:
+        for solution, grade in graded:
+            if isinstance(grade, Exception) and alone:
                 raise grade
             if isinstance(grade, Exception):
                 print(f"refused: {solution.name}: {grade}")
@@ -76,18 +97,19 @@ def grade(
             print(grade)
     except KeyboardInterrupt:
         raise typer.Exit(ExitStatus.INTERRUPTED) from None
-    if not found:
-        raise typer.Exit(ExitStatus.REFUSED)
+    return found
+
+
+def _write_results(found: list[Any], title: str, html: Path | None, to: Path | None) -> None:
+    from ..grade.certify import page
+
     print(f"isolation: {'; '.join(found[0].isolation) or 'the process did not start'}")
     if html is not None:
-        _written(html, page("grade.html", title=f"{format}: {problem.stem}", found=found))
+        _written(html, page("grade.html", title=title, found=found))
         print(f"page: {html}")
     if to is not None:
         facts = [each.facts() for each in found]
         _written(to, json.dumps(facts if len(facts) > 1 else facts[0], indent=1))
-    if any(each.verdict != "pass" for each in found):
-        raise typer.Exit(ExitStatus.FAILED)
-    raise typer.Exit(ExitStatus.DONE if len(found) == len(solutions) else ExitStatus.REFUSED)
 
 
 def _graded(format: str, problem: Path, options: dict[str, Any], solution: Path) -> Any:

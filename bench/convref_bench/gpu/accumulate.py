@@ -16,7 +16,6 @@ UNIT = 2.0**-24  # of float32, the accumulator type
 TILE = 128
 SIZE = 1024  # rows and columns of the library's product: enough tiles to need no split of n
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32}
-BY = ("cublas", "triton")
 
 Product = Callable[[Tensor, Tensor, str], Tensor]
 

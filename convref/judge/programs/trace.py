@@ -138,10 +138,7 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         def operands(select: Callable[[int, Pair], Pair]) -> Any:
             taken = list(leaves)
             for i, pair in read.items():
-                taken[i] = store(select(i, pair), dtypes[i], self.numerics)
-                if packet in _PROMOTING and dtypes[i] not in (op.numbers or op.dtype, torch.bool):
-                    wide = taken[i]._replace(stored=False)
-                    taken[i] = store(wide, op.numbers or op.dtype, self.numerics)
+                taken[i] = self._operand(op, packet in _PROMOTING, select(i, pair), dtypes[i])
             return tree_unflatten(taken, form)
 
         def evaluate(select: Callable[[int, Pair], Pair], is_read: bool = True) -> Any:
@@ -168,6 +165,13 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         for tensor, pair in zip(hidden, pairs[len(results) :]):
             self.shadows.write(tensor, pair)
         return out
+
+    def _operand(self, op: Op, is_promoted: bool, pair: Pair, dtype: torch.dtype) -> Pair:
+        """Return an operand of a dtype as it is read: converted, if the operation promotes it."""
+        stored, own = store(pair, dtype, self.numerics), op.numbers or op.dtype
+        if not is_promoted or dtype in (own, torch.bool):
+            return stored
+        return store(stored._replace(stored=False), own, self.numerics)
 
     def _op(self, packet: Any, results: tuple[Tensor, ...], operand: Any) -> Op:
         """Return the operation; `operand` is the dtype to which comparisons round numbers."""
