@@ -6,7 +6,7 @@ A chunk is a pure function of its axes and number, so shards, resume and replay 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,17 +66,23 @@ def chunk_cases(axes: Axes, chunk: int) -> list[Case]:
     words = np.random.Generator(np.random.Philox(key=_seed(axes.seed, chunk)))
     cases = [drawn.of(words.bytes(drawn.size)) for _ in range(-(-axes.size // axes.data))]
     if axes.data > 1:
-        cases = [one for case in cases for one in _on_data(case, axes, words)][: axes.size]
+        fills = axes.fills or strategies.MIXTURE
+        cases = [one for case in cases for one in on_data(case, axes.data, words.integers, fills)]
+        cases = cases[: axes.size]
     return cases if axes.device == "cpu" else [case.on(axes.device) for case in cases]
 
 
-def _on_data(case: Case, axes: Axes, draw: np.random.Generator) -> Iterator[Case]:
-    """Yield the case, and its call on other data."""
+def on_data(
+    case: Case,
+    count: int,
+    below: Callable[[int], int],  # returns a random integer from 0, less than its argument
+    fills: tuple[str, ...] = strategies.MIXTURE,
+) -> Iterator[Case]:
+    """Yield the case, and its call on other data, `count` cases in all."""
     yield case
-    fills = strategies.suitable(case.call, axes.fills or strategies.MIXTURE)
-    for _ in range(axes.data - 1):
-        fill = fills[draw.integers(len(fills))]
-        yield replace(case, fill=fill, seed=int(draw.integers(2**16)))
+    some = strategies.suitable(case.call, fills)
+    for _ in range(count - 1):
+        yield replace(case, fill=some[below(len(some))], seed=int(below(2**16)))
 
 
 def arm_of(axes: Axes, chunk: int, arms: Sequence[Arm]) -> Arm:

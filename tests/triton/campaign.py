@@ -16,12 +16,10 @@ from math import prod
 
 from forced import channels_innermost, facts, judged, planned, regrouped
 
-from convref.case import FILLS
-from convref.conformance.fills import available
+from convref.conformance.generate import on_data
 from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.errors import ConvrefError, invalid
-from convref.ops import OPS
 from convref_triton import backend, emulated
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import tasks
@@ -103,16 +101,6 @@ def relatives(spec, case, made, pick, rng):
             return
 
 
-def variants(case, count, rng):
-    """Yield the case, and its call with other data."""
-    yield case
-    unsuitable = OPS[case.call.op].unsuitable_fills
-    possible = (fill for fill in FILLS if available(fill, case.call.dtype))
-    fills = [fill for fill in possible if fill not in unsuitable]
-    for _ in range(count - 1):
-        yield replace(case, fill=rng.choice(fills), seed=rng.randrange(2**16))
-
-
 def wrong(cases, plans, executor):
     """Return of each case why the results of its plan are wrong, nothing if they are right."""
     arrays = [operands(case) for case in cases]
@@ -143,7 +131,7 @@ def main(name, examples, ptx, seed):
         kernels += 1
         of_it = [*relatives(spec, case, made, pick, rng)] if ptx else [(case, made)]
         fills = FILLS_OF_A_CALL if ptx else 1
-        chosen = [(one, plan) for other, plan in of_it for one in variants(other, fills, rng)]
+        chosen = [(one, p) for other, p in of_it for one in on_data(other, fills, rng.randrange)]
         for (one, plan), reason in zip(chosen, wrong(*zip(*chosen), executor)):
             done += 1
             if reason:
