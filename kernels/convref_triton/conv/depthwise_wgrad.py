@@ -176,6 +176,7 @@ MOST_REGISTERS = 215  # of a thread for sums, elements and addresses
 WARPS = 16  # of a multiprocessor that are to have work
 MOST_SPLITS = 512  # that `reduce` adds in a few turns
 MOST_PRODUCTS = 400  # of a thread in the unrolled loop
+SUMMED = 13  # instructions that add a sum of several warps
 MOST_LOADS = 32  # in the unrolled loop, whose addresses and elements are in registers
 
 
@@ -254,13 +255,21 @@ def walk(geometry: Geometry, tile: Tile) -> Walk:
 
 
 def depthwise_wgrad_work(task: Task, tile: Tile) -> Work:
+    """Return the work of the programs of all splits, which add their strips in turn."""
     shape, path, splits = task.geometry, walk(task.geometry, tile), _splits(task, tile)
     rows, s, each = group_of_rows(shape, tile), shape.filter[2], tile.per_thread
     reads = ((tile.side - 1) * shape.stride[1] + rows) * shape.stride[2] + tile.side
-    instructions = path.run * (reads * (5 + each) + rows * s * tile.side * each) + 100
-    blocks, size = _blocks(shape, tile), prod(task.builder.call.problem.shape(task.role))
-    fours = -(-blocks * _programs(shape, tile) * tile.warps // 4)
+    column = reads * (9 + each) + rows * s * tile.side * each
+    programs, steps = splits * _programs(shape, tile), -(-_blocks(shape, tile) // splits)
+    instructions = steps * path.run * column + 100
+    if tile.warps > 1:  # the warps' sums are added through shared memory
+        instructions += SUMMED * rows * s * each
+    fours = -(-programs * tile.warps // 4)
     work = cost.thread_work(fours, instructions, tile._replace(warps=4), reached=0.5)
+    if tile.warps > 1:
+        kept = 2 ** (rows * s - 1).bit_length() * tile.bn  # of a warp, a bank for 32 of them
+        work = work._replace(issued=work.issued + archs.ISSUED * 2 * kept * tile.warps)
+    size = prod(task.builder.call.problem.shape(task.role))
     return work._replace(beside=8.0 * splits * size, launches=2) if splits > 1 else work
 
 
