@@ -297,11 +297,10 @@ def _avg_pool(call: Call, given: Given) -> Given:
     return {"y": sums / np.maximum(counts, 1).astype(x.dtype)}
 
 
-_METHODS = {"nearest": "nearest", "linear": "linear", "area": "area"}
-
-
 def _method(problem: Any) -> str:
-    return _METHODS.get(problem.mode) or ("cubic" if problem.exclude else "cubic-pytorch")
+    if problem.mode != "cubic":
+        return str(problem.mode)
+    return "cubic" if problem.exclude else "cubic-pytorch"
 
 
 def _has(method: str) -> bool:

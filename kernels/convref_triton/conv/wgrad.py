@@ -275,24 +275,36 @@ def wgrad_launch(
         (-(-k // tile.bm) * -(-n // tile.bn), geometry.groups, splits),
         slots | dict(zip(RUNTIME, sizes)),
         {
-            "RANK": rank,
-            "FILTER": geometry.filter,
-            "STRIDE": geometry.stride,
-            "DILATION": geometry.dilation,
-            "INSIDE": geometry.inside,
-            "LINEAR": linear,
+            **correlate_constants(geometry, rank, linear, tile, precision),
             "WHOLE": (k % tile.bm == 0, n % tile.bn == 0),
             "ROUND": (k, c) != kept,
             "WIDE": max(near, w.span) >= LIMIT,
             "UNIT": (a_steps[1] == 1, b_steps[1] == 1, w_c == 1),
             "VEC": vec,
-            "SWAP": tile.bm < 64 <= tile.bn,  # wgmma takes 64 rows, and as few as 8 columns
-            **tile.constants,
-            "PRECISION": precision,
+            "BAND": tile.band,
         },
         tile.warps,
         tile.stages,
     )
+
+
+def correlate_constants(
+    geometry: Geometry, rank: int, linear: bool, tile: Tile, precision: str
+) -> dict[str, object]:
+    """Return the constants that kernels which call `correlate` have in common."""
+    return {
+        "RANK": rank,
+        "FILTER": geometry.filter,
+        "STRIDE": geometry.stride,
+        "DILATION": geometry.dilation,
+        "INSIDE": geometry.inside,
+        "LINEAR": linear,
+        "SWAP": tile.bm < 64 <= tile.bn,  # wgmma takes 64 rows, and as few as 8 columns
+        "BM": tile.bm,
+        "BN": tile.bn,
+        "BK": tile.bk,
+        "PRECISION": precision,
+    }
 
 
 Steps = tuple[int, ...]

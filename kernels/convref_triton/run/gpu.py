@@ -107,9 +107,9 @@ class Ready:
 
     def __init__(self, plan: KernelPlan, device: Device) -> None:
         self.plan, self._device = plan, device
-        self.roles = tuple(dict.fromkeys(n for step in plan.steps for n in _names(step)))
         own = {**plan.buffers, **plan.tables}
-        self.roles = tuple(name for name in self.roles if name not in own)
+        named = dict.fromkeys(name for step in plan.steps for name in _names(step))
+        self.roles = tuple(name for name in named if name not in own)
         buffers = dict(plan.buffers)
         with device.made_current():
             launches = {
