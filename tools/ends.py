@@ -12,9 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def requirements(root: Path = ROOT) -> list[str]:
+def requirements() -> list[str]:
     """Return every direct requirement, of the library and of its extras."""
-    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
 
 
@@ -36,9 +36,9 @@ def highest(wanted: list[str]) -> dict[str, str]:
 ENDS = {"low": lowest, "high": highest}
 
 
-def constraints(end: str, held: list[str], root: Path = ROOT) -> list[str]:
+def constraints(end: str, held: list[str]) -> list[str]:
     """Return the lines of a constraints file."""
-    bounds = ENDS[end](requirements(root)) | dict(text.split("==") for text in held)
+    bounds = ENDS[end](requirements()) | dict(text.split("==") for text in held)
     return [f"{name}=={version}" for name, version in sorted(bounds.items())]
 
 

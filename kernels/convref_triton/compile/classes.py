@@ -101,16 +101,12 @@ def specimens(given: Iterable[Example], *, every: bool, arch: str = ARCH) -> Ite
                     yield Specimen(example, choice, step, arch)
 
 
-def gluon_specimens(
-    sizes: Iterable[str] = ("by_16", "by_8", "wide"),
-    numbers: Iterable[str] = ("bf16", "f16"),
-    arch: str = ARCH,
-) -> Iterator[Specimen]:
+def gluon_specimens(arch: str) -> Iterator[Specimen]:
     """Yield the launches of every choice in Gluon, with every epilogue of a forward convolution.
 
     Such choices are offered for operands on a card.
     """
-    for size, number in product(sizes, numbers):
+    for size, number in product(("by_16", "by_8", "wide"), ("bf16", "f16")):
         for shape, text, fusion in _gluon_lines(size):
             example = Example("", shape, size, number, f"{text}:{NUMBERS[number]}:mem=nhwc")
             call = parse(f"{example.line}:dev=cuda").call
@@ -125,7 +121,7 @@ def gluon_specimens(
 
 def everything(arch: str) -> Iterator[Specimen]:
     yield from specimens(examples(), every=True, arch=arch)
-    yield from gluon_specimens(arch=arch)
+    yield from gluon_specimens(arch)
 
 
 def _gluon_lines(size: str) -> Iterator[tuple[str, str, Fusion]]:

@@ -250,12 +250,12 @@ def _stages(specimen: Specimen, found: Inspection) -> Iterator[str]:
 
 
 def inspected(
-    specimens: Iterable[Specimen], arch: str, jobs: int | None = None
+    specimens: Iterable[Specimen], arch: str
 ) -> list[tuple[Specimen, Inspection | aot.CompileError]]:
     wanted = list(specimens)
-    compiled = aot.compile_all([specimen.specialization for specimen in wanted], arch, jobs)
+    compiled = aot.compile_all([specimen.specialization for specimen in wanted], arch)
     distinct = {specimen.specialization.key: made for specimen, made in zip(wanted, compiled)}
-    with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as threads:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         read = threads.map(
             lambda m: inspect(m) if isinstance(m, aot.Compiled) else m, distinct.values()
         )
