@@ -7,7 +7,6 @@ it, with all checks of `convref_ptx.launch`.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -31,6 +30,7 @@ from .compiler import unassembled
 from .cuda import SMS, on_cpu
 from .tensors import SCRATCH, Address, Descriptor, Operands, tracked
 
+ARCHS = ("80", "86", "89", "90", "100", "120")  # that Triton compiles for; "a" may follow
 WARP = 32
 KINDS = {"i1": "bool", "u1": "bool", "fp16": "f16", "fp32": "f32", "fp64": "f64"}  # of a Manifest
 FLAGS = len(fields(TensorDescriptor)[4:])  # of a descriptor that is not a tensor map
@@ -78,13 +78,14 @@ def device(
     >>> with device("sm_90"):  # doctest: +SKIP
     ...     their_function(torch.randn(64, 64, device="cuda"))
     """
-    found = re.fullmatch(r"sm_(80|86|89|90|100|120)a?", arch)
-    if found is None:
-        raise invalid("convref_ptx", f"arch is {arch!r}, needs sm_80, sm_90 or sm_100")
+    number = arch.removeprefix("sm_").removesuffix("a")
+    if number not in ARCHS or not arch.startswith("sm_"):
+        needs = ", ".join(f"sm_{known}" for known in ARCHS)
+        raise invalid("convref_ptx", f"arch is {arch!r}, needs {needs}")
     if bounds not in ("tensor", "storage"):
         raise invalid("convref_ptx", f"bounds is {bounds!r}, needs 'tensor' or 'storage'")
     sums.check(tensor_cores)
-    made = Device(int(found[1]), seed, late, findings, bounds, writable, tensor_cores, jobs)
+    made = Device(int(number), seed, late, findings, bounds, writable, tensor_cores, jobs)
     with (
         unassembled(),
         mock.patch.object(driver, "_active", made),
