@@ -23,6 +23,8 @@ class Program(ABC):
 
     writer: str  # the public function
     framework: str
+    module: str  # that has the framework's functions and dtypes, as the program names it
+    maker = "array"  # the function that makes an array of numbers
     names = NAMES
     jvp: str  # the framework's functions
     zeros: str
@@ -54,10 +56,6 @@ class Program(ABC):
     @abstractmethod
     def windows(self, problem: Problem, unfolds: bool) -> list[str]:
         """Return the definition of ``unfold(x)`` or ``fold(cols)``."""
-
-    @abstractmethod
-    def data(self) -> list[str]:
-        """Return the lines that make the operands, and a bias where db is computed."""
 
     @abstractmethod
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
@@ -99,6 +97,31 @@ class Program(ABC):
         self.texts = used if call.op in self.forwards else self.texts
         body = [*function, "", *self.data(), *compute]
         return self._assembled(self.imports(), body, list(map(self._print, self.computed)))
+
+    def data(self) -> list[str]:
+        """Return the lines that make the operands, and those that the case lacks."""
+        call, lines = self.call, []
+        for role, text in self.texts.items():
+            lines += [*text.before, f"{role} = {self.made(role, text.expression)}"]
+        if call.op == "conv" and "b" in self.differentiated() and "b" not in call.roles:
+            lines.append(f"b = {self._filled('zeros', call.conv.k)}")
+        for role, function in (self.standins() if call.op in self.forwards else {}).items():
+            shape = call.problem.shape(BASE_ROLE.get(role, role))
+            value = "None" if function == "None" else self._filled(function, shape)
+            lines.append(f"{role} = {value}")
+        return lines
+
+    def made(self, role: str, numbers: str) -> str:
+        """Return the expression of an operand."""
+        options = self.options(self.call.spec(role).dtype)
+        return f"{self.module}.{self.maker}({numbers}, {options})"
+
+    def options(self, code: str) -> str:
+        """Return the arguments that give an array its dtype."""
+        return f"dtype={self.module}.{self.names[code]}"
+
+    def _filled(self, function: str, shape: object) -> str:
+        return f"{self.module}.{function}({shape}, {self.options(self.call.dtype)})"
 
     def _forward(self) -> list[str]:
         """Return the definition of ``forward``, of the operands that have derivatives."""

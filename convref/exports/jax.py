@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from .. import dtypes
 from ..case import Call, Case
-from ..ops import BASE_ROLE, ConvProblem, Problem
+from ..ops import ConvProblem, Problem
 from ._forward import JAX
 from ._snippet import NAMES, Program
 from ._tensors import listed, nondefault
@@ -33,7 +33,7 @@ def to_jax(case: Case) -> str:
 
 class _Jax(Program):
     writer, framework = "to_jax", "JAX"
-    jvp, zeros = "jax.jvp", "jnp.zeros_like"
+    jvp, zeros, module = "jax.jvp", "jnp.zeros_like", "jnp"
     forwards = JAX
     names = NAMES | {f"u{bits}": f"uint{bits}" for bits in (16, 32, 64)}
 
@@ -95,19 +95,6 @@ class _Jax(Program):
             "def fold(cols):",
             f"    return jax.linear_transpose(unfold, {shape})(cols)[0]",
         ]
-
-    def data(self) -> list[str]:
-        call, lines = self.call, []
-        for role, text in self.texts.items():
-            dtype = f"dtype=jnp.{self.names[call.spec(role).dtype]}"
-            lines += [*text.before, f"{role} = jnp.array({text.expression}, {dtype})"]
-        dtype = f"dtype=jnp.{self.names[call.dtype]}"
-        if call.op == "conv" and "b" in self.differentiated() and "b" not in call.roles:
-            lines.append(f"b = jnp.zeros({call.conv.k}, {dtype})")
-        for role, made in (self.standins() if call.op in JAX else {}).items():
-            zeros = f"jnp.{made}({call.problem.shape(BASE_ROLE.get(role, role))}, {dtype})"
-            lines.append(f"{role} = {'None' if made == 'None' else zeros}")
-        return lines
 
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
         return [f"{listed(self.call.wanted)} = {_pulled_back(self.name, inputs, by)}"]

@@ -39,7 +39,7 @@ def to_numpy(case: Case) -> str:
 
 
 class _Numpy(Program):
-    writer, framework = "to_numpy", "NumPy"
+    writer, framework, module = "to_numpy", "NumPy", "np"
     forwards = NUMPY
     names = {code: name for code, name in NAMES.items() if code != "bf16"}
 
@@ -78,13 +78,6 @@ class _Numpy(Program):
 
     def windows(self, problem: Problem, unfolds: bool) -> list[str]:
         raise UnsupportedError(message(self.writer, "no program", self.call))
-
-    def data(self) -> list[str]:
-        lines = []
-        for role, text in self.texts.items():
-            dtype = f"dtype=np.{self.names[self.call.spec(role).dtype]}"
-            lines += [*text.before, f"{role} = np.array({text.expression}, {dtype})"]
-        return lines
 
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
         raise AssertionError("refused")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..case import Call, Case
 from ..errors import UnsupportedError, message
-from ..ops import BASE_ROLE, ConvProblem, Problem
+from ..ops import ConvProblem, Problem
 from ._forward import TENSORFLOW
 from ._snippet import NAMES, Program
 from ._tensors import listed, nondefault
@@ -31,7 +31,7 @@ def to_tensorflow(case: Case) -> str:
 
 class _TensorFlow(Program):
     writer, framework, lister = "to_tensorflow", "TensorFlow", ".numpy().tolist()"
-    jvp, zeros = "jvp", "tf.zeros_like"
+    jvp, zeros, module, maker = "jvp", "tf.zeros_like", "tf", "constant"
     forwards = TENSORFLOW
     names = {code: NAMES[code] for code in ("f16", "bf16", "f32", "f64")}
 
@@ -69,18 +69,8 @@ class _TensorFlow(Program):
     def windows(self, problem: Problem, unfolds: bool) -> list[str]:
         raise UnsupportedError(message(self.writer, "no program", self.call))
 
-    def data(self) -> list[str]:
-        call, lines = self.call, []
-        for role, text in self.texts.items():
-            dtype = f"tf.{self.names[call.spec(role).dtype]}"
-            lines += [*text.before, f"{role} = tf.constant({text.expression}, {dtype})"]
-        dtype = f"tf.{self.names[call.dtype]}"
-        if call.op == "conv" and "b" in self.differentiated() and "b" not in call.roles:
-            lines.append(f"b = tf.zeros({call.conv.k}, {dtype})")
-        for role, made in (self.standins() if call.op in TENSORFLOW else {}).items():
-            zeros = f"tf.{made}({call.problem.shape(BASE_ROLE.get(role, role))}, {dtype})"
-            lines.append(f"{role} = {'None' if made == 'None' else zeros}")
-        return lines
+    def options(self, code: str) -> str:
+        return f"tf.{self.names[code]}"
 
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
         return [

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from .. import dtypes
 from ..case import Case, Spec, axis_letters
 from ..errors import UnsupportedError, message
-from ..ops import BASE_ROLE, ConvProblem, Problem, Sizes
+from ..ops import ConvProblem, Problem, Sizes
 from ._forward import TORCH, torch_results
 from ._snippet import Program
 from ._tensors import listed, nondefault
@@ -54,7 +54,7 @@ def to_torch(case: Case, *, threads: int = 0) -> str:
 
 class _Torch(Program):
     writer, framework = "to_torch", "PyTorch"
-    jvp, zeros = "torch.func.jvp", "torch.zeros_like"
+    jvp, zeros, module, maker = "torch.func.jvp", "torch.zeros_like", "torch", "tensor"
     threads = 0
     forwards = TORCH
 
@@ -121,29 +121,24 @@ class _Torch(Program):
         return ["def fold(cols):", f"    return {_padded(image, crop)}"]
 
     def data(self) -> list[str]:
-        call, lines = self.call, []
-        device = "" if call.specs[0].device == "cpu" else f', device="{call.specs[0].device}"'
-        views = False
-        for role, text in self.texts.items():
-            dtype = f"dtype=torch.{self.names[call.spec(role).dtype]}"
-            made = f"torch.tensor({text.expression}, {dtype}{device})"
-            spec = call.spec(role)
-            if spec.order or spec.step or spec.expand or spec.offset:
-                views = True
-                shape, letters = call.problem.shape(role), axis_letters(call.problem, role)
-                offset = f", {spec.offset}" if spec.offset else ""
-                made = f"laid_out({made}, {_strides(shape, letters, spec)}{offset})"
-            lines += [*text.before, f"{role} = {made}"]
-        dtype = f"dtype=torch.{self.names[call.dtype]}"
-        if call.op == "conv" and "b" in self.differentiated() and "b" not in call.roles:
-            lines.append(f"b = torch.zeros({call.conv.k}, {dtype}{device})")
-        for role, made in (self.standins() if call.op in TORCH else {}).items():
-            shape = call.problem.shape(BASE_ROLE.get(role, role))
-            zeros = f"torch.{made}({shape}, {dtype}{device})"
-            lines.append(f"{role} = {'None' if made == 'None' else zeros}")
-        poison = f"torch.iinfo(torch.{self.names[call.dtype]}).max"
-        poison = poison if call.dtype in dtypes.INTEGERS else "torch.nan"
-        return [*_LAID_OUT.replace("POISON", poison).splitlines(), *lines] if views else lines
+        lines = super().data()
+        if not any("laid_out(" in line for line in lines):
+            return lines
+        poison = f"torch.iinfo(torch.{self.names[self.call.dtype]}).max"
+        poison = poison if self.call.dtype in dtypes.INTEGERS else "torch.nan"
+        return [*_LAID_OUT.replace("POISON", poison).splitlines(), *lines]
+
+    def made(self, role: str, numbers: str) -> str:
+        tensor, spec = super().made(role, numbers), self.call.spec(role)
+        if not (spec.order or spec.step or spec.expand or spec.offset):
+            return tensor
+        shape, letters = self.call.problem.shape(role), axis_letters(self.call.problem, role)
+        offset = f", {spec.offset}" if spec.offset else ""
+        return f"laid_out({tensor}, {_strides(shape, letters, spec)}{offset})"
+
+    def options(self, code: str) -> str:
+        device = self.call.specs[0].device
+        return super().options(code) + (f', device="{device}"' if device != "cpu" else "")
 
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
         lines = [f"{name}.requires_grad_()" for name in by]
