@@ -16,6 +16,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton.backend import backend
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
+from convref_triton.compile.inspection import inspect
 from convref_triton.compile.layouts import accesses
 from convref_triton.compile.sass import resources
 from convref_triton.compile.specialize import specialize
@@ -57,6 +58,13 @@ def binaries(lines):
     choice = offered(calls[0], layouts(calls[0]))[0]
     plans = (plan(call, layouts(call), choice) for call in calls)
     return {specialize(step).key for made in plans for step in made.steps}
+
+
+def on_first_tile(line, arch):
+    """Return the inspection of a line's launch on the first tile that is offered."""
+    call = parse(line).call
+    (step,) = plan(call, layouts(call), offered(call, layouts(call))[0], arch=arch).steps
+    return inspect(aot.compile(specialize(step), arch))
 
 
 def compiled(line, arch, every):

@@ -11,6 +11,7 @@ from judged import (
     binaries,
     compiled,
     on_card,
+    on_first_tile,
     verdict,
     with_each_tile,
     with_tile,
@@ -25,10 +26,6 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton import emulated
 from convref_triton.backend import backend
-from convref_triton.common.geometry import operands as layouts
-from convref_triton.compile import aot
-from convref_triton.compile.inspection import inspect
-from convref_triton.compile.specialize import specialize
 from convref_triton.conv import integer
 from convref_triton.plan.choose import offered, plan
 
@@ -103,9 +100,7 @@ LOOP = {"sm_90": 373, "sm_80": 389}  # instructions of a step of the first tile
 
 @pytest.mark.parametrize(("arch", "instruction"), [("sm_90", "wgmma"), ("sm_80", "mma.sync")])
 def test_products_of_bytes_are_on_tensor_cores(arch, instruction):
-    call = parse(f"{STATIC[1]}:mem=nhwc").call
-    (step,) = plan(call, layouts(call), offered(call, layouts(call))[0], arch=arch).steps
-    found = inspect(aot.compile(specialize(step), arch))
+    found = on_first_tile(f"{STATIC[1]}:mem=nhwc", arch)
     assert all(name.startswith(instruction) for name in found.mma)
     assert set(found.loop_loads) == {"cp.async 16"}
     assert not found.spills

@@ -11,6 +11,7 @@ from judged import (
     binaries,
     compiled,
     on_card,
+    on_first_tile,
     verdict,
     with_each_tile,
     with_tile,
@@ -28,13 +29,9 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_ptx import Fault
 from convref_triton import emulated
 from convref_triton.backend import backend
-from convref_triton.common.geometry import operands as layouts
-from convref_triton.compile import aot
-from convref_triton.compile.inspection import inspect
-from convref_triton.compile.specialize import specialize
 from convref_triton.conv import gather, scaled
 from convref_triton.plan.builder import Builder
-from convref_triton.plan.choose import offered, plan, refusal, tasks
+from convref_triton.plan.choose import refusal, tasks
 
 CASES = cases(ops=["scaled_conv"], dtypes=EIGHT, max_elements=300, max_macs=3_000)
 
@@ -149,9 +146,7 @@ LOOP = {"sm_90": 184, "sm_89": 295}  # instructions of a step of the first tile
     ("arch", "instruction"), [("sm_90", "wgmma m64n128k32"), ("sm_89", "mma.sync m16n8k32")]
 )
 def test_products_of_8_bits_are_on_tensor_cores(arch, instruction, code):
-    call = parse(f"{STATIC[0]}:dt={code}:mem=nhwc").call
-    (step,) = plan(call, layouts(call), offered(call, layouts(call))[0], arch=arch).steps
-    found = inspect(aot.compile(specialize(step), arch))
+    found = on_first_tile(f"{STATIC[0]}:dt={code}:mem=nhwc", arch)
     assert set(found.mma) == {instruction}
     assert set(found.loop_loads) == {"cp.async 16"}
     assert not found.spills
