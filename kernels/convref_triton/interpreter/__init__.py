@@ -18,7 +18,7 @@ random order. Not modelled: races within a program, pipelining, layouts, the ord
 
 import functools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,14 @@ from .builder import Builder
 from .errors import StrictError
 from .fixes import FP8, integer, scalar
 from .hint_checks import HINTS, checked
-from .memory import CheckedMemory, MappedTensor
+from .memory import Array, CheckedMemory, MappedTensor
+from .programs import ALONE, Split
 from .python_functions import PythonFunctions
 from .triton_internals import TensorHandle
 
 __all__ = ["StrictError", "execute"]
 
+MOST_TOGETHER = 4096
 MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)
 NAMES = {code: numpy_dtype(code).name for code in TRITON_TYPES if code not in ML_DTYPES}
 # The types of PyTorch and of the kernel language, which have the same names but of 8-bit floats.
@@ -71,6 +73,7 @@ def execute(
     # "grid" (x slowest), "reversed" or "shuffled": results must not depend on it.
     order: str = "shuffled",
     seed: int = 0,  # of the shuffled order
+    at_most: int = MOST_TOGETHER,  # programs that run together, in shuffled order with `strict`
 ) -> None:
     """Interpret `launch` on `tensors` in place; raise StrictError if the kernel broke a rule."""
     builder, functions = interpreter()
@@ -83,19 +86,55 @@ def execute(
         functions.refresh()
         kernel = functions.of(launch.kernel)
         constants = {n: functions.interpreted(value) for n, value in launch.constants.items()}
-        builder.memory, builder.grid_dim = memory, launch.grid
+        builder.memory = memory
         argument = functools.partial(_argument, memory=memory, functions=functions)
         arguments = {n: map_arguments(argument, a) for n, a in launch.arguments.items()}
-        for number in _order(math.prod(launch.grid), order, seed):
-            builder.grid_idx = tuple(map(int, np.unravel_index(number, launch.grid)))
-            memory.program, memory.where = number, f"{name}{builder.grid_idx}"
-            try:
-                kernel(**arguments, **constants)
-            except Exception as error:
-                error.add_note(f"interpreting {memory.where}")
-                raise
+        builder.elements = 1
+        programs = _order(math.prod(launch.grid), order, seed)
+        most = at_most if strict and order == "shuffled" else 1
+        _run_all(lambda: kernel(**arguments, **constants), launch, programs, most, builder)
         memory.where = name
     memory.finish()
+
+
+def _run_all(
+    kernel: Callable[[], Any], launch: Launch, programs: Array, most: int, builder: Builder
+) -> None:
+    """Run programs, at most so many together, and together again those that split alike."""
+    waiting = {(): programs} if programs.size else {}
+    while waiting:
+        path = min(waiting, key=lambda path: (ALONE not in path, len(path)))
+        count = 1 if ALONE in path else min(most, builder.most_programs())
+        group, rest = np.split(waiting.pop(path), [count])
+        if rest.size:
+            waiting[path] = rest
+        for turn, part in _run(kernel, launch, group, builder):
+            known = waiting.get((*path, *turn), group[:0])
+            waiting[*path, *turn] = np.concatenate([part, known])
+
+
+def _run(
+    kernel: Callable[[], Any], launch: Launch, programs: Array, builder: Builder
+) -> list[tuple[tuple[Any, ...], Array]]:
+    """Run some programs together; return the parts that start again, and what they differ in.
+
+    An error is left to one program alone, so that it names that program.
+    """
+    builder.start(programs, launch.grid)
+    where = f"{launch.kernel.fn.__name__}{builder.grid_idx}"
+    builder.memory.start(programs, where)
+    try:
+        kernel()
+        return []
+    except Split as split:
+        builder.memory.undo()
+        return split.parts(programs)
+    except Exception as error:
+        if len(programs) > 1:
+            builder.memory.undo()
+            return [((ALONE,), programs)]
+        error.add_note(f"interpreting {where}")
+        raise
 
 
 def _used(
@@ -121,12 +160,12 @@ def _check_tensor(name: str, slot: Slot, tensor: torch.Tensor, strict: bool) -> 
         raise StrictError("unaligned", name, what)
 
 
-def _order(programs: int, order: str, seed: int) -> Any:
+def _order(programs: int, order: str, seed: int) -> Array:
     if order == "shuffled":
-        return map(int, np.random.default_rng(seed).permutation(programs))
+        return np.random.default_rng(seed).permutation(programs)
     if order not in ("grid", "reversed"):
         raise ValueError(message("order", f"got {order!r}, needs grid, reversed or shuffled"))
-    return range(programs) if order == "grid" else range(programs - 1, -1, -1)
+    return np.arange(programs)[:: 1 if order == "grid" else -1]
 
 
 def _argument(value: Any, memory: CheckedMemory, functions: PythonFunctions) -> Any:

@@ -34,7 +34,7 @@ def _mask(mask: Any) -> Array | None:
 
 
 class Builder(FixedBuilder):
-    """The builder of all programs of a launch, one after another."""
+    """The builder of all programs of a launch, on checked memory."""
 
     def __init__(self) -> None:
         super().__init__()

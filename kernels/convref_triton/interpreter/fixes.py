@@ -14,11 +14,11 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from .programs import ProgramsBuilder, only
 from .triton_internals import (
     NO_NAN,
     TF32,
     TF32X3,
-    InterpreterBuilder,
     InterpreterOptions,
     TensorHandle,
     numpy_dtype,
@@ -101,20 +101,32 @@ def _holds(dtype: Any, value: int) -> bool:
 
 def index_of(value: Any) -> int:
     """Return a scalar as a Python int, which NumPy 2.4 refuses for an array of one element."""
-    return int(value.handle.data.item())
+    return int(only(value.handle.data))
 
 
 def loop(first: Any, last: Any = None, step: Any = 1, **_options: Any) -> Iterator[Any]:
     """Yield the induction variable of a runtime loop: a scalar of the bounds' type, not an int."""
     ends = (0, first, step) if last is None else (first, last, step)
-    values = [index_of(end) if isinstance(end, tl.tensor) else int(end) for end in ends]
+    every = np.broadcast_arrays(*(_bound(end) for end in ends))
+    ranges = [range(*bounds) for bounds in zip(*(each.tolist() for each in every))]
     wide = any(isinstance(end, tl.tensor) and end.dtype.int_bitwidth == 64 for end in ends)
-    narrow_enough = not wide and all(_holds(tl.int32, value) for value in values)
-    for value in range(*values):
-        yield scalar(value, tl.int32 if narrow_enough else tl.int64)
+    narrow_enough = not wide and all(_all_hold(tl.int32, each) for each in every)
+    kind = tl.int32 if narrow_enough else tl.int64
+    for number in range(only(np.array([len(each) for each in ranges]))):
+        values = np.array([each[number] for each in ranges], numpy_dtype(kind))
+        yield tl.tensor(TensorHandle(values, kind), kind)
 
 
-class FixedBuilder(InterpreterBuilder):  # type: ignore[misc]
+def _all_hold(dtype: Any, values: Array) -> bool:
+    return _holds(dtype, int(values.min())) and _holds(dtype, int(values.max()))
+
+
+def _bound(end: Any) -> Array:
+    """Return the bound of a loop in each program."""
+    return end.handle.data.ravel() if isinstance(end, tl.tensor) else np.array([int(end)])
+
+
+class FixedBuilder(ProgramsBuilder):
     def __init__(self) -> None:
         super().__init__()
         self.options = dataclasses.replace(
@@ -227,7 +239,9 @@ def reduction(semantic: Any) -> Callable[..., Any]:
         inputs = input if several else (input,)
         rank = len(inputs[0].shape)
         moved = [
-            t.handle.data.reshape(-1) if axis is None else np.moveaxis(t.handle.data, axis, 0)
+            t.handle.data.reshape(len(t.handle.data), -1)
+            if axis is None
+            else np.moveaxis(t.handle.data, axis % rank + 1, 1)
             for t in inputs
         ]
         dtypes = [t.dtype for t in inputs]
@@ -235,7 +249,7 @@ def reduction(semantic: Any) -> Callable[..., Any]:
         name = combine_fn.original.__name__ if standard else None
         if name in _REDUCTIONS and not several and not is_bf16(inputs[0].handle):
             ufunc = _REDUCTIONS[name][moved[0].dtype.kind != "f"]
-            parts = [ufunc.reduce(moved[0], axis=0, dtype=moved[0].dtype)]
+            parts = [ufunc.reduce(moved[0], axis=1, dtype=moved[0].dtype)]
         else:
             parts = _halved(moved, dtypes, combine_fn)
         results = tuple(
@@ -247,22 +261,22 @@ def reduction(semantic: Any) -> Callable[..., Any]:
 
 
 def _kept(data: Array, axis: int | None, rank: int) -> Array:
-    return data.reshape((1,) * rank) if axis is None else np.expand_dims(data, axis)
+    if axis is None:
+        return data.reshape(-1, *(1,) * rank)
+    return np.expand_dims(data, axis % rank + 1)
 
 
 def _halved(moved: list[Array], dtypes: list[Any], combine_fn: Any) -> list[Array]:
-    """Reduce along axis 0 by combining its two halves until one element is left."""
-    while (size := len(moved[0])) > 1:
+    """Reduce along axis 1 by combining its two halves until one element is left."""
+    while (size := moved[0].shape[1]) > 1:
         halves = [half for part in (slice(size // 2), slice(size // 2, None)) for half in
-                  (_tensor(m[part], d) for m, d in zip(moved, dtypes))]  # fmt: skip
+                  (_tensor(m[:, part], d) for m, d in zip(moved, dtypes))]  # fmt: skip
         combined = combine_fn(*halves)
         combined = combined if isinstance(combined, tuple) else (combined,)
         moved = [c.handle.data for c in combined]
-    return [m[0] for m in moved]
+    return [m[:, 0] for m in moved]
 
 
-def _tensor(data: Any, dtype: Any) -> Any:
-    array = np.asarray(data)
-    if not array.shape:
-        return tl.tensor(TensorHandle(array.reshape(1), dtype), dtype)
-    return tl.tensor(TensorHandle(array, dtype), tl.block_type(dtype, list(array.shape)))
+def _tensor(data: Array, dtype: Any) -> Any:
+    kind = tl.block_type(dtype, list(data.shape[1:])) if data.ndim > 1 else dtype
+    return tl.tensor(TensorHandle(data, dtype), kind)

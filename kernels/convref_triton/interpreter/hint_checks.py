@@ -57,14 +57,16 @@ def checked(name: str, builder: Any) -> Callable[..., Any]:
         factors = [getattr(v, "value", v) for v in (values if isinstance(values, list | tuple)
                    else [values])]  # fmt: skip
         data = input.handle.data if isinstance(input, tl.tensor) else np.array([input])
-        if len(factors) != data.ndim:
-            raise ValueError(f"tl.{name}: {len(factors)} values for a block of rank {data.ndim}")
+        data = data if data.ndim > 1 else data[:, None]
+        rank = data.ndim - 1  # after the axis of programs
+        if len(factors) != rank:
+            raise ValueError(f"tl.{name}: {len(factors)} values for a block of rank {rank}")
         if not builder.memory.strict:
             return input
         pointer = isinstance(input, tl.tensor) and input.dtype.is_ptr()
         step = input.dtype.element_ty.primitive_bitwidth // 8 if pointer else 1
         for axis, factor in enumerate(factors):
-            if not holds(data, axis, factor, step):
+            if not holds(data, axis + 1, factor, step):
                 raise StrictError(
                     kind, builder.memory.where, f"values of tl.{name} need to be {needed} {factor}"
                 )

@@ -31,25 +31,52 @@ class Shadow:
         self.reader = np.full(size, UNTOUCHED, np.int32)
         self._stamp = np.empty(size, np.int32)
 
-    def written_by_others(self, where: Array, program: int) -> Array:
-        """Record that `program` reads; return which units another program has written."""
+    def written_by_others(self, where: Array, program: Any, undo: "Undo") -> Array:
+        """Record that `program` reads; return which units another program has written.
+
+        A program is a number, or one for each unit; SEVERAL if all that run together read.
+        """
         readers = self.reader[where]
+        undo.keep(self.reader, where)
         alone = (readers == UNTOUCHED) | (readers == program)
-        self.reader[where] = np.where(alone, np.int32(program), np.int32(SEVERAL))
+        now = np.where(alone, program, np.int32(SEVERAL)).astype(np.int32)
+        self.reader[where] = now
+        self.reader[where[self.reader[where] != now]] = SEVERAL
         writers = self.writer[where]
         return (writers != UNTOUCHED) & (writers != program)
 
-    def written_before(self, where: Array, program: int) -> Array:
+    def written_before(self, where: Array, program: Any, undo: "Undo") -> Array:
         """Record that `program` writes; return which units were already written, or are twice."""
         before = self.writer[where] != UNTOUCHED
+        undo.keep(self.writer, where)
         self.writer[where] = program
         count = np.arange(where.size, dtype=np.int32)
         self._stamp[where] = count
         return before | (self._stamp[where] != count)
 
-    def read_by_others(self, where: Array, program: int) -> Array:
+    def read_by_others(self, where: Array, program: Any) -> Array:
         readers = self.reader[where]
         return (readers != UNTOUCHED) & (readers != program)
+
+
+class Undo:
+    """What elements of arrays contained before programs that run together changed them."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self._kept: list[tuple[Array, Array, Array]] = []
+
+    def start(self, active: bool) -> None:
+        self.active, self._kept = active, []
+
+    def keep(self, array: Array, where: Array) -> None:
+        if self.active:
+            self._kept.append((array, where, array[where]))
+
+    def restore(self) -> None:
+        for array, where, before in reversed(self._kept):
+            array[where] = before
+        self._kept = []
 
 
 class MappedTensor:
@@ -124,7 +151,8 @@ class CheckedMemory:
         anything = outputs is None and writable is None
         self.strict, self.partial, self.outputs = strict, set(partial), set(outputs or ())
         self._writable = set(tensors if anything else [*self.outputs, *(writable or ()), *partial])
-        self.program, self.where = 0, ""
+        self.programs, self.where = np.zeros(1, np.int32), ""
+        self._undo = Undo()
         self.regions = {
             role: MappedTensor(role, tensor, number)
             for number, (role, tensor) in enumerate(tensors.items(), start=1)
@@ -149,50 +177,82 @@ class CheckedMemory:
                     region.shadow = shadow
                     region.start = (region.tensor.data_ptr() - first) // unit
 
+    def start(self, programs: Array, where: str) -> None:
+        """Let the following accesses be those of some programs, which run together."""
+        self.programs, self.where = programs.astype(np.int32), where
+        self._undo.start(len(programs) > 1)
+
+    def undo(self) -> None:
+        """Undo what the programs did since `start`."""
+        self._undo.restore()
+
     def load(
         self, addresses: Array, mask: Array | None, other: Array | None, dtype: Any, poison: Any
     ) -> Array:
         """Return the values at `addresses`; where masked, `other` or else `poison`."""
         if mask is None or mask.all():
-            return self._gather(addresses, dtype)
-        live = np.broadcast_to(mask, addresses.shape)
-        result = np.full(addresses.shape, poison if other is None else other, dtype)
+            return self._gather(addresses, None, dtype)
+        filler = poison if other is None else other
+        shape = np.broadcast_shapes(addresses.shape, mask.shape, np.shape(filler))
+        live = np.broadcast_to(mask, shape)
+        result = np.full(shape, filler, dtype)
         if live.any():
-            result[live] = self._gather(addresses[live], dtype)
+            addresses = np.broadcast_to(addresses, shape)
+            result[live] = self._gather(addresses[live], live, dtype)
         return result
 
     def store(self, addresses: Array, mask: Array | None, values: Array) -> None:
-        values = np.broadcast_to(values, addresses.shape)
-        if mask is not None and not mask.all():
-            live = np.broadcast_to(mask, addresses.shape)
+        live = None if mask is None or mask.all() else mask
+        shapes = [array.shape for array in (addresses, values, live) if array is not None]
+        shape = np.broadcast_shapes(*shapes)
+        if len(self.programs) > 1:  # that all store the same is an error, too
+            shape = (len(self.programs), *shape[1:])
+        addresses, values = np.broadcast_to(addresses, shape), np.broadcast_to(values, shape)
+        if live is not None:
+            live = np.broadcast_to(live, shape)
             addresses, values = addresses[live], values[live]
         for part in self._by_tensor(addresses):
-            self._scatter(addresses[part], values[part])
+            self._scatter(addresses, live, part, values[part])
 
-    def _gather(self, addresses: Array, dtype: Any) -> Array:
+    def _gather(self, addresses: Array, live: Array | None, dtype: Any) -> Array:
+        """Return the values at `addresses`, which may be those of a block where it is `live`."""
         result = np.empty(addresses.shape, dtype)
         for part in self._by_tensor(addresses):
             region, where = self._locate(addresses[part], dtype.itemsize, "load")
             if region.shadow is not None:
                 units = region.units(where, dtype.itemsize)
-                bad = region.shadow.written_by_others(units, self.program)
+                program = self._program(addresses, live, part, units)
+                bad = region.shadow.written_by_others(units, program, self._undo)
                 self._refuse(bad, region, where, "cross-program-read", "read, but another wrote it")
             result[part] = region.view(dtype)[where]
         return result
 
-    def _scatter(self, addresses: Array, values: Array) -> None:
+    def _scatter(self, addresses: Array, live: Array | None, part: Any, values: Array) -> None:
         itemsize = values.dtype.itemsize
-        region, where = self._locate(addresses, itemsize, "store")
+        region, where = self._locate(addresses[part], itemsize, "store")
         if self.strict and region.role not in self._writable:
             raise self._error("not-an-output", f"store to {region.role}, which is not an output")
         if region.shadow is not None:
             units = region.units(where, itemsize)
-            bad = region.shadow.read_by_others(units, self.program)
+            program = self._program(addresses, live, part, units)
+            bad = region.shadow.read_by_others(units, program)
             self._refuse(bad, region, where, "cross-program-read", "written, but another read it")
-            bad = region.shadow.written_before(units, self.program)
+            bad = region.shadow.written_before(units, program, self._undo)
             self._refuse(bad, region, where, "written-twice", "written again, needs one store")
         self.written.add(region.role)
+        self._undo.keep(region.view(values.dtype), where)
         region.view(values.dtype)[where] = values
+
+    def _program(self, addresses: Array, live: Array | None, part: Any, units: Array) -> Any:
+        """Return the program of each unit, or that of all."""
+        if len(self.programs) == 1:
+            return self.programs[0]
+        shape = addresses.shape if live is None else live.shape
+        if len(shape) == 0 or shape[0] == 1:
+            return np.int32(SEVERAL)
+        every = np.broadcast_to(self.programs.reshape(-1, *(1,) * (len(shape) - 1)), shape)
+        every = (every if live is None else every[live])[part].ravel()
+        return np.repeat(every, units.size // every.size)
 
     def _by_tensor(self, addresses: Array) -> list[Any]:
         """Return one selection of `addresses` per tensor that they point into."""

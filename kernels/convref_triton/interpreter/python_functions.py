@@ -8,6 +8,7 @@ patched while one runs, and restored afterwards.
 import ast
 import functools
 import inspect
+import math
 import textwrap
 import threading
 import types
@@ -21,6 +22,8 @@ from convref.errors import message
 
 from ..plan.launch import is_group, map_arguments
 from .fixes import index_of, loop, reduction
+from .operators import Operators
+from .programs import alone, only
 from .triton_internals import (
     JITTED,
     LANGUAGE,
@@ -84,9 +87,9 @@ def _call(name: str, *arguments: ast.expr) -> ast.Call:
 def _truth(value: Any) -> bool:
     if not isinstance(value, tl.tensor):
         return bool(value)
-    if value.handle.data.size != 1:
+    if math.prod(map(int, value.shape)) != 1:
         raise TypeError(message("if", f"the condition is a block {value.shape}, needs a scalar"))
-    return bool(value.handle.data.item())
+    return bool(only(value.handle.data != 0))
 
 
 def _negation(value: Any) -> Any:
@@ -136,7 +139,12 @@ class PythonFunctions:
         }
         own = {"range": loop, "reduce": reduction(self.semantic), **patches}
         theirs = language_patches(builder, self.semantic) | cached_types() | fast_paths()
-        self._patches = self._all_patches(theirs, own)
+        tensor = tl.core.tensor
+        named = {name: value for (owner, name), value in theirs.items() if owner is tensor}
+        ours = Operators(builder, named).methods()
+        theirs |= {(tensor, name): method for name, method in ours.items()}
+        scan = alone(builder, theirs[tl.core, "associative_scan"])
+        self._patches = self._all_patches(theirs, own | {"associative_scan": scan})
 
     def _all_patches(
         self, places: dict[tuple[Any, str], Any], own: dict[str, Any]
@@ -150,6 +158,9 @@ class PythonFunctions:
         for name in ("reduce", "associative_scan"):
             places[tl.core.tensor, name] = places[tl.core, name]
         places[tl.core.tensor, "__index__"] = index_of
+        places[tl.core.tensor, "T"] = property(
+            lambda tensor: self.semantic.permute(tensor, (1, 0))
+        )
         places.pop((tl.core.tensor, "__bool__"), None)  # library code tests for presence
         self._names.update(min=places[tl.core, "builtin_min"], max=places[tl.core, "builtin_max"])
         return [(o, n, vars(o).get(n, _MISSING), value) for (o, n), value in places.items()]

@@ -23,6 +23,7 @@ __all__ = [
     "TF32X3",
     "InterpreterBuilder",
     "InterpreterOptions",
+    "TensorDescHandle",
     "TensorHandle",
     "TritonSemantic",
     "cached_types",
@@ -42,6 +43,7 @@ try:
         InterpretedFunction,
         InterpreterBuilder,
         InterpreterOptions,
+        TensorDescHandle,
         TensorHandle,
         _get_np_dtype,
         _patch_lang,
@@ -149,7 +151,7 @@ def fast_paths() -> dict[tuple[Any, str], Any]:
     def spread(self: Any, lhs: Any, rhs: Any) -> Any:
         left, right = lhs.type, rhs.type
         if left.is_block() is right.is_block():
-            if lhs.handle.data.shape == rhs.handle.data.shape:
+            if not left.is_block() or left.shape == right.shape:
                 return lhs, rhs
         elif left.scalar.name == right.name:
             return lhs, self.tensor(self.builder.create_splat(left, rhs.handle), left)

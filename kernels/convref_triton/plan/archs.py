@@ -1,6 +1,7 @@
 """Figures of architectures: capacity and peak rates of a multiprocessor."""
 
 import re
+from functools import cache
 
 DEFAULT = "sm_90"  # architecture of a plan unless one is given
 SMS = 132  # multiprocessors that plans assume: those of an H100 or H200
@@ -23,6 +24,7 @@ SHARED = (
 IN_REGISTERS = ("gfx", "sm_8", "sm_12")
 
 
+@cache
 def shared(arch: str) -> int:
     """Return the bytes of shared memory that a block may have; 48 KiB of an unknown one."""
     return next((size for name, size in SHARED if re.match(name, arch)), 48 * 1024)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -47,6 +48,10 @@ class Builder:
     ordered: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Tensor] = field(
         default_factory=dict
     )
+
+    @cached_property
+    def bytes_moved(self) -> int:
+        return self.call.bytes_moved()
 
     def new(self, name: str, shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> Tensor:
         """Return a dense tensor that the plan allocates."""

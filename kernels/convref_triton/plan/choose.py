@@ -63,11 +63,8 @@ def plan(
         if task.geometry is not None and not prod(call.problem.shape(task.role)):
             task.result()
             continue
-        possible = {offered.key: offered for offered in choices(task)}
-        if choice is not None and choice.key in possible:
-            used, why = possible[choice.key], "asked for"
-        else:
-            used, why = _looked_up(task, card, possible, unproven)
+        asked = choice and _possible(task).get(choice.key)
+        used, why = (asked, "asked for") if asked else _looked_up(task, card, unproven)
         spec = BY_NAME[used.kernel]
         spec.add(task, used.tile)
         roles = call.wanted if spec.whole_call else (task.role,)
@@ -118,16 +115,18 @@ def ranked(task: Task, choices: Iterable[Choice]) -> list[Choice]:
     return list(dict.fromkeys([*heads.values(), *order, *every]))
 
 
-def _looked_up(
-    task: Task, card: str, possible: Mapping[str, Choice], unproven: bool
-) -> tuple[Choice, str]:
+def _possible(task: Task) -> dict[str, Choice]:
+    return {choice.key: choice for choice in choices(task)}
+
+
+def _looked_up(task: Task, card: str, unproven: bool) -> tuple[Choice, str]:
     """Return the choice measured to be fastest, else the estimate's, and the reason."""
     best, why = expected(task, unproven)
     found = measured.look_up(task.builder.call, task.role, card)
     if found is None:
         return best, why
     row, where = found
-    choice = possible.get(f"{row['kernel']} {row['tile']}")
+    choice = _possible(task).get(f"{row['kernel']} {row['tile']}")
     if choice is None or choice.source != row["source"]:
         return best, f"{where} on another source; {why}"
     return choice, where

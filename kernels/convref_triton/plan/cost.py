@@ -230,9 +230,9 @@ def cut(task: Task, whole: Work) -> tuple[int, Work]:
     Of the numbers in `FILLS`, the one is taken that is expected to be fastest. It depends on the
     call and the tile alone, so that results repeat bit for bit.
     """
-    call = task.builder.call
-    size = prod(call.problem.shape(task.role)) * 4
-    steps, moved = whole.steps, call.bytes_moved()
+    builder = task.builder
+    size = prod(builder.call.problem.shape(task.role)) * 4
+    steps, moved = whole.steps, builder.bytes_moved
     most = max(min(steps // (FILLED * (whole.ahead + 1)), WORKSPACE // max(size, 1)), 1)
     fills = (n * archs.SMS // (4 * max(whole.tiles, 1)) for n in FILLS)
     wanted = {min(max(parts, 1), most) for parts in fills} | {1}

@@ -99,7 +99,7 @@ class KernelSpec:
         return task.copied[key]
 
     def us(self, task: Task, tile: Tile, rates: Rates = ESTIMATED) -> float:
-        moved = task.builder.call.bytes_moved()
+        moved = task.builder.bytes_moved
         return cost.us(self.work_of(task, tile), moved, task.sms, rates)
 
     def best(self, task: Task) -> Tile:
