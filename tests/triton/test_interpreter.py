@@ -500,7 +500,7 @@ def operand(drawn):
     if not isinstance(drawn, tuple):
         return drawn
     dtype, shape = drawn
-    data = np.arange(math.prod(shape)).reshape(shape or (1,)).astype(numpy_dtype(dtype))
+    data = np.arange(math.prod(shape)).reshape(1, *shape).astype(numpy_dtype(dtype))
     kind = tl.block_type(dtype, list(shape)) if shape else dtype
     return tl.tensor(TensorHandle(data, dtype), kind)
 

@@ -13,7 +13,8 @@ process. With `strict`, a `StrictError` reports errors that a GPU does not; its 
 - atomic: sums in an undefined order (refused without `strict`, too).
 
 Masked lanes of a load without `other` hold NaN or a huge integer, and programs run in a seeded
-random order. Not modelled: races within a program, pipelining, layouts, the order of sums.
+random order, many at once as one vector. Not modelled: races within a program, pipelining, layouts,
+the order of sums.
 """
 
 import functools

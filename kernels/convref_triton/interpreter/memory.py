@@ -216,6 +216,8 @@ class CheckedMemory:
 
     def _gather(self, addresses: Array, live: Array | None, dtype: Any) -> Array:
         """Return the values at `addresses`, which may be those of a block where it is `live`."""
+        if (plain := self._gather_plain(addresses, dtype)) is not None:
+            return plain
         result = np.empty(addresses.shape, dtype)
         for part in self._by_tensor(addresses):
             region, where = self._locate(addresses[part], dtype.itemsize, "load")
@@ -226,6 +228,18 @@ class CheckedMemory:
                 self._refuse(bad, region, where, "cross-program-read", "read, but another wrote it")
             result[part] = region.view(dtype)[where]
         return result
+
+    def _gather_plain(self, addresses: Array, dtype: Any) -> Array | None:
+        """Return the values in a tensor without gaps that nothing writes to; None of others."""
+        region = self._by_number.get(int(addresses.flat[0]) >> APART) if addresses.size else None
+        if region is None or region.shadow is not None or region.members is not None:
+            return None
+        offset, itemsize = addresses - region.base, dtype.itemsize  # below the base: huge
+        if offset.max() > region.bytes - itemsize or (offset & np.uint64(itemsize - 1)).any():
+            return None
+        where = offset >> np.uint64(itemsize.bit_length() - 1)
+        found: Array = region.view(dtype).take(where.view(np.int64))
+        return found
 
     def _scatter(self, addresses: Array, live: Array | None, part: Any, values: Array) -> None:
         itemsize = values.dtype.itemsize

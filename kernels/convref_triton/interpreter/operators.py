@@ -16,9 +16,10 @@ from .triton_internals import SIGNED, TensorHandle, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 EVERY = slice(None)
-EXACT = range(-(2**24), 2**24 + 1)  # integers that are float32
-INTEGERS = {*SIGNED, *(f"u{name}" for name in SIGNED)}
-NUMBERS = {*INTEGERS, "fp32"}
+UNSIGNED = {f"uint{bits}": range(2**bits) for bits in (8, 16, 32, 64)}
+INTEGERS = SIGNED | UNSIGNED
+# The integers that take the type of a tensor beside them without being rounded.
+NUMBERS = INTEGERS | {"fp32": range(-(2**24), 2**24 + 1)}
 
 
 def _divided(a: Array, b: Array) -> Array:
@@ -36,23 +37,22 @@ class Row(NamedTuple):
     compares: bool = False
 
 
-WITH_NUMBER = {*SIGNED, "fp32"}
 WIDE = ("int32", "int64")  # a number beside a narrower type is int32, but not in arithmetic
 OPERATORS = {
-    "add": Row(np.add, NUMBERS, WITH_NUMBER),
-    "sub": Row(np.subtract, NUMBERS, WITH_NUMBER),
-    "mul": Row(np.multiply, NUMBERS, WITH_NUMBER),
-    "floordiv": Row(_divided, INTEGERS, SIGNED),
-    "mod": Row(np.fmod, INTEGERS, SIGNED),
-    "and": Row(np.bitwise_and, INTEGERS | {"int1"}, WIDE),
-    "or": Row(np.bitwise_or, INTEGERS | {"int1"}, WIDE),
-    "rshift": Row(np.right_shift, SIGNED, ()),
-    "lt": Row(np.less, NUMBERS, WITH_NUMBER, compares=True),
-    "le": Row(np.less_equal, NUMBERS, WITH_NUMBER, compares=True),
-    "gt": Row(np.greater, NUMBERS, WITH_NUMBER, compares=True),
-    "ge": Row(np.greater_equal, NUMBERS, WITH_NUMBER, compares=True),
-    "eq": Row(np.equal, NUMBERS, WITH_NUMBER, compares=True),
-    "ne": Row(np.not_equal, NUMBERS, WITH_NUMBER, compares=True),
+    "add": Row(np.add, NUMBERS, NUMBERS),
+    "sub": Row(np.subtract, NUMBERS, NUMBERS),
+    "mul": Row(np.multiply, NUMBERS, NUMBERS),
+    "floordiv": Row(_divided, INTEGERS, INTEGERS),
+    "mod": Row(np.fmod, INTEGERS, INTEGERS),
+    "and": Row(np.bitwise_and, {*INTEGERS, "int1"}, WIDE),
+    "or": Row(np.bitwise_or, {*INTEGERS, "int1"}, WIDE),
+    "rshift": Row(np.right_shift, INTEGERS, ()),
+    "lt": Row(np.less, NUMBERS, NUMBERS, compares=True),
+    "le": Row(np.less_equal, NUMBERS, NUMBERS, compares=True),
+    "gt": Row(np.greater, NUMBERS, NUMBERS, compares=True),
+    "ge": Row(np.greater_equal, NUMBERS, NUMBERS, compares=True),
+    "eq": Row(np.equal, NUMBERS, NUMBERS, compares=True),
+    "ne": Row(np.not_equal, NUMBERS, NUMBERS, compares=True),
 }
 REFLECTED = ("add", "sub", "mul", "floordiv", "mod")
 
@@ -147,6 +147,9 @@ class Operators:
         def method(self: Any, slices: Any) -> Any:
             if type(slices) is not tuple or not all(s is None or s == EVERY for s in slices):
                 return theirs(self, slices)
+            rank = len(self.type.shape) if self.type.is_block() else 0
+            if slices.count(EVERY) > rank:
+                return theirs(self, slices)
             key = (self.type.name, *(s is None for s in slices))
             if key not in kinds:
                 kinds[key] = theirs(self, slices).type
@@ -156,14 +159,14 @@ class Operators:
 
     @property
     def _to(self) -> Callable[..., Any]:
-        """Return the conversion, of which that between signed integers is short."""
+        """Return the conversion, of which that between integers is short."""
         theirs, made = self._theirs["to"], self._made
         kinds: dict[tuple[str, str], Any] = {}
 
         def method(self: Any, dtype: Any, *rest: Any, **more: Any) -> Any:
-            if rest or more or type(dtype) is not tl.dtype or dtype.name not in SIGNED:
+            if rest or more or type(dtype) is not tl.dtype or dtype.name not in INTEGERS:
                 return theirs(self, dtype, *rest, **more)
-            if self.type.scalar.name not in SIGNED:
+            if self.type.scalar.name not in INTEGERS:
                 return theirs(self, dtype)
             key = self.type.name, dtype.name
             if key not in kinds:
@@ -205,7 +208,7 @@ def is_number(value: Any, kinds: Collection[str], kind: str) -> bool:
     if kind not in kinds:
         return False
     if type(value) is int:
-        return value in SIGNED.get(kind, EXACT)
+        return value in NUMBERS[kind]
     return type(value) is float and kind == "fp32"
 
 

@@ -37,9 +37,9 @@ class Split(Exception):
 
     def parts(self, programs: Array) -> list[tuple[tuple[Any, ...], Array]]:
         """Return programs that can run together, with their values."""
-        if self.values is None:
+        kinds, number = np.unique([] if self.values is None else self.values, return_inverse=True)
+        if len(kinds) < 2:
             return [((ALONE,), programs)]
-        kinds, number = np.unique(self.values, return_inverse=True)
         return [((kind,), programs[number == n]) for n, kind in enumerate(kinds.tolist())]
 
 
@@ -131,7 +131,9 @@ class _Box(TensorDescHandle):  # type: ignore[misc]
 
     def materialize_pointers(self, offsets: Sequence[Any]) -> tuple[Any, Array]:
         itemsize = self.base.dtype.element_ty.primitive_bitwidth // 8
-        assert not (offsets[-1].data * itemsize % 16).any(), "block offset start must be 16-byte aligned"
+        assert not (offsets[-1].data * itemsize % 16).any(), (
+            "block offset start must be 16-byte aligned"
+        )
         addresses, masks = self.base.data, np.ones(1, bool)
         for axis, size in enumerate(self.block_shape):
             along = [-1, *(1,) * len(self.block_shape)]

@@ -158,9 +158,7 @@ class PythonFunctions:
         for name in ("reduce", "associative_scan"):
             places[tl.core.tensor, name] = places[tl.core, name]
         places[tl.core.tensor, "__index__"] = index_of
-        places[tl.core.tensor, "T"] = property(
-            lambda tensor: self.semantic.permute(tensor, (1, 0))
-        )
+        places[tl.core.tensor, "T"] = property(lambda tensor: self.semantic.permute(tensor, (1, 0)))
         places.pop((tl.core.tensor, "__bool__"), None)  # library code tests for presence
         self._names.update(min=places[tl.core, "builtin_min"], max=places[tl.core, "builtin_max"])
         return [(o, n, vars(o).get(n, _MISSING), value) for (o, n), value in places.items()]
