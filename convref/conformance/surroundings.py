@@ -34,10 +34,8 @@ TURNS: tuple[tuple[str, ...], ...] = (
     ("alias", "data"),
 )
 TURN_EVERY, TURN_AT = 8, 4  # of generated cases, the fifth of eight
-_OTHER_TYPE = {"f32": "f64", "f64": "f32", "f16": "bf16", "bf16": "f16"} | {
-    **{"c64": "c128", "c128": "c64", "i8": "u8", "u8": "i8", "i16": "i32", "i32": "i16"},
-    **{"e4m3": "e5m2", "e5m2": "e4m3"},
-}
+_ALIKE = ("f32 f64", "f16 bf16", "c64 c128", "i8 u8", "i16 i32", "e4m3 e5m2")
+_OTHER_TYPE = dict(pair for a, b in map(str.split, _ALIKE) for pair in ((a, b), (b, a)))
 LARGEST = 2**24  # bytes from the first to the last element of an operand that is moved
 _ROUNDS = 4  # calls of each of two threads
 

@@ -254,7 +254,8 @@ def _compute(
                 check_positions(call, role, operand)
         elif status == passes.UNALIGNED:
             aligned = [a if a is None or a.flags.aligned else a.copy() for a in operands]
-            return _compute(call, plan, tuple(aligned), made)
+            _compute(call, plan, tuple(aligned), made)
+            return
 
 
 def _plan(

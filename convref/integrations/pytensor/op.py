@@ -24,7 +24,9 @@ from . import derivatives
 
 DEFINITIONS: Mapping[str, Definition] = {
     **{definition.name: definition for definition in definitions()},
-    **{"conv": CONV, "batch_norm": norm_of_batch, "batch_norm_eval": norm_of_running},
+    "conv": CONV,
+    "batch_norm": norm_of_batch,
+    "batch_norm_eval": norm_of_running,
     "instance_norm": norm_of_instance,
 }
 _COMPOSED = {"jvp": derivatives.conv_jvp, "double_backward": derivatives.conv_double_backward}
