@@ -173,8 +173,8 @@ class Emulated(TritonBackend):
         self, plans: Sequence[KernelPlan], tensors: Sequence[dict[str, torch.Tensor]]
     ) -> list[dict[str, torch.Tensor]]:
         """Return what `interpret` does for each of some plans of the same compiled kernels."""
-        count, steps = len(plans), (s for s in plans[0].steps if isinstance(s, Launch))
-        if not any(_program(step, self._how["arch"])[0].is_asynchronous for step in steps):
+        count, arch = len(plans), self._how["arch"]
+        if not any(_program(launch, arch)[0].is_asynchronous for launch in plans[0].launches):
             return run_all(plans, tensors, 0, [False] * count, **self._how)
         late = [False] * count + [True] * count
         both = run_all([*plans, *plans], [*tensors, *tensors], 0, late, **self._how)

@@ -26,7 +26,7 @@ from .compile.specialize import specialize
 from .hopper.precompiled import assembler, assembler_version
 from .plan import archs
 from .plan.builder import NEW
-from .plan.launch import Copy, Descriptor, KernelPlan, Launch, Slot, flatten
+from .plan.launch import Descriptor, KernelPlan, Launch, Slot, flatten
 from .run import gpu
 
 
@@ -111,7 +111,7 @@ def described(
     """Return the export of a call, and its binaries by image."""
     call = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
     plan = TritonBackend(unproven=unproven).planned(call, arch, kernel, sms)
-    if copies := [step for step in plan.steps if isinstance(step, Copy)]:
+    if copies := plan.copies:
         what = f"{copies[0].source} is copied to another memory order, needs mem=nhwc or a kernel"
         raise UnsupportedError(message("export", f"{what} that reads it as it is", call))
     if plan.tables:
@@ -130,9 +130,8 @@ def _invocations(
 ) -> Iterator[Invocation]:
     """Yield the launches of a plan, and add their binaries, each once."""
     images: dict[Any, str] = {}
-    for step in plan.steps:
-        assert isinstance(step, Launch)
-        specialization = specialize(step)
+    for launch in plan.launches:
+        specialization = specialize(launch)
         compiled = aot.compile(specialization, arch)
         hazards.guard(compiled)
         image = images.setdefault(specialization.key, f"{name}.{len(images)}")
@@ -141,8 +140,10 @@ def _invocations(
         hidden = len(manifest.scratch)  # null pointers
         assert not any(entry.bytes_per_block for entry in manifest.scratch), manifest.name
         kinds = *manifest.parameters, *("ptr",) * hidden
-        values = *_arguments(compiled, step), *(0,) * hidden
-        yield Invocation(image, replace(manifest, parameters=kinds, scratch=()), step.grid, values)
+        values = *_arguments(compiled, launch), *(0,) * hidden
+        yield Invocation(
+            image, replace(manifest, parameters=kinds, scratch=()), launch.grid, values
+        )
 
 
 def _arguments(compiled: aot.Compiled, step: Launch) -> Iterator[Any]:

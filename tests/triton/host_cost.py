@@ -25,7 +25,6 @@ def measured(folder: Path, line: str) -> dict[str, float]:
     from convref_triton.common import geometry
     from convref_triton.interpreter import TYPES
     from convref_triton.plan.choose import plan
-    from convref_triton.plan.launch import Launch
     from convref_triton.run import gpu
 
     torch.set_num_threads(1)
@@ -39,7 +38,7 @@ def measured(folder: Path, line: str) -> dict[str, float]:
     ready = gpu.prepare(made, device)
     given = [tensors[role] for role in ready.roles]
     results = dict(zip(made.buffers, ready(given)))
-    launch = next(step for step in made.steps if isinstance(step, Launch))
+    launch = made.launches[0]
     rows = {
         SEEN: lambda: ready(given),
         "finding what was prepared": lambda: gpu.prepare(made, device),

@@ -16,7 +16,6 @@ from convref_triton.activation import activation
 from convref_triton.backend import backend
 from convref_triton.common.geometry import operands
 from convref_triton.plan.choose import plan
-from convref_triton.plan.launch import Copy
 
 OPS = activation.SPEC.serves
 CASES = cases(
@@ -63,7 +62,7 @@ def test_elements_move_16_bytes_at_a_time():
 def test_a_dense_layout_is_not_copied():
     for memory in ("nhwc", "x.cwhn,dy.cwhn"):
         call = parse(f"silu.backward:n8c64_i28x28:dt=bf16:mem={memory}").call
-        assert not any(isinstance(step, Copy) for step in plan(call, operands(call)).steps)
+        assert not plan(call, operands(call)).copies
 
 
 @pytest.mark.gpu

@@ -41,7 +41,6 @@ from convref_triton.conv import (
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
 from convref_triton.plan.kernels import serving
-from convref_triton.plan.launch import Launch
 from convref_triton.plan.task import Fusion, Task
 from convref_triton.run import interpreted
 
@@ -253,5 +252,5 @@ def test_a_fused_plan_takes_the_same_kernel(kernel, line):
     fused_ = plan(case.call, known, fusion=Fusion(activation="silu"))
     plain = plan(case.call, known)
     assert fused_.reason.partition(" (")[0] == plain.reason.partition(" (")[0]
-    launch = next(s for s in reversed(fused_.steps) if isinstance(s, Launch))
+    launch = fused_.launches[-1]
     assert launch.constants["ACTIVATION"] == "silu"  # of parts it follows their sum

@@ -18,7 +18,6 @@ from convref_triton.compile.expectations import inspected, shortfalls
 from convref_triton.compile.layouts import Access
 from convref_triton.plan.choose import offered, plan
 from convref_triton.plan.kernels import KERNELS
-from convref_triton.plan.launch import Launch
 
 OURS = triton.__version__.startswith("3.6.")
 PLAIN = ("fprop", "wgrad")
@@ -81,8 +80,8 @@ def launched(line, title):
     choice = next(c for c in offered(call, operands(call)) if str(c) == title)
     (launch,) = (
         step
-        for step in plan(call, operands(call), choice).steps
-        if isinstance(step, Launch) and step.kernel.__name__ == choice.kernel
+        for step in plan(call, operands(call), choice).launches
+        if step.kernel.__name__ == choice.kernel
     )
     shape = line.partition(":")[0].partition(".")[2]
     example = classes.Example("", shape, "by_16", "bf16", line)

@@ -17,7 +17,7 @@ from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile.specialize import specialize
 from convref_triton.conv import flat, gather
 from convref_triton.plan.builder import Builder
-from convref_triton.plan.launch import Copy, Launch
+from convref_triton.plan.launch import Launch
 from convref_triton.plan.task import Task
 from convref_triton.plan.tile import Tile
 
@@ -79,7 +79,7 @@ def test_rounded_channels_are_zero_in_both_operands():
     case = parse("conv.fprop:n2c3k5_i6x6_f3x3_p1:dt=bf16")
     rows = flat.SPEC.tiles(task("conv.fprop:n2c3k5_i6x6_f3x3_p1:dt=bf16"))
     found, made, _ = run(case.call, operands(case), flat, [t.run for t in rows].index(8))
-    copies = [step for step in made.steps if isinstance(step, Copy)]
+    copies = made.copies
     assert {copy.source for copy in copies} == {"x", "w"}
     for copy in copies:
         assert found[copy.target].shape[1] == 8

@@ -37,7 +37,7 @@ from convref_triton.hopper import gluon, ring
 from convref_triton.plan import archs
 from convref_triton.plan.choose import EXCLUDED, offered, plan
 from convref_triton.plan.kernels import BY_NAME
-from convref_triton.plan.launch import Descriptor, Launch, Slot
+from convref_triton.plan.launch import Descriptor, Slot
 from convref_triton.plan.task import UNFUSED, Fusion
 from convref_triton.run import gpu
 
@@ -98,8 +98,8 @@ def gluon_choices(call, arch="sm_90"):
 
 def launch_of(call, choice):
     """Return the launch of a choice."""
-    steps = plan(call, operands(call), choice).steps
-    return next(s for s in steps if isinstance(s, Launch) and s.kernel.__name__ == choice.kernel)
+    launches = plan(call, operands(call), choice).launches
+    return next(s for s in launches if s.kernel.__name__ == choice.kernel)
 
 
 @pytest.mark.parametrize("name", [nightly(n) if n in LATER else n for n in LINES])
@@ -143,7 +143,7 @@ def test_epilogues_do_not_spill(activation):
     fusion = Fusion("scale", "shift", "z", activation)
     for choice in gluon_choices(call)[1:3]:  # a group of each has 128 rows of 128 sums
         made = plan(call, known, choice, fusion=fusion)
-        launch = next(s for s in made.steps if isinstance(s, Launch))
+        launch = made.launches[0]
         found = inspection.inspect(aot.compile(specialize(launch), "sm_90"))
         assert (found.operands, found.spills) == ("SS", 0)
         assert set(found.stores) == {"STG 16"}
@@ -230,7 +230,7 @@ def test_grid_has_one_program_per_multiprocessor(name, device):
     facts, grids = tuple(operands(call).values()), {}
     for sms in (7, 0, 2**20):  # 0: as many as plans assume
         made = cached_plan(call, facts, found[0], UNFUSED, replace(device, sms=sms), False)
-        ours = [s for s in made.steps if isinstance(s, Launch) and s.kernel.__name__ in NAMES]
+        ours = [s for s in made.launches if s.kernel.__name__ in NAMES]
         grids[sms] = [step.grid[0] for step in ours]
     assert grids[7] == [min(n, 7) for n in grids[2**20]]
     assert grids[0] == [min(n, archs.SMS) for n in grids[2**20]]
@@ -241,7 +241,7 @@ def test_heuristic_never_chooses_one_and_gives_the_reason():
     for line in LINES.values():
         call = on_gpu(line)
         made = plan(call, operands(call))
-        kernels = {s.kernel.__name__ for s in made.steps if isinstance(s, Launch)}
+        kernels = {s.kernel.__name__ for s in made.launches}
         assert not kernels & UNPROVEN
         assert (EXCLUDED in made.reason) == (call.wanted != ("dw",))
 

@@ -24,7 +24,6 @@ from convref_triton.conv import tma
 from convref_triton.hopper import gluon, gluon_fprop
 from convref_triton.plan import archs
 from convref_triton.plan.choose import offered, plan
-from convref_triton.plan.launch import Launch
 
 pytestmark = pytest.mark.skipif(
     not gluon.KERNELS, reason=f"the kernels are not for the Gluon of Triton {triton.__version__}"
@@ -83,8 +82,8 @@ def test_each_pixel_and_tap_has_one_parity_class(size, taps, stride, dilation, l
 
 def launches(call, choice):
     """Return the launches of a choice for a call that are of its kernel."""
-    steps = plan(call, operands(call), choice).steps
-    return [s for s in steps if isinstance(s, Launch) and s.kernel.__name__ == choice.kernel]
+    made = plan(call, operands(call), choice)
+    return [s for s in made.launches if s.kernel.__name__ == choice.kernel]
 
 
 def test_all_parity_classes_are_in_one_launch():

@@ -28,7 +28,6 @@ from convref_triton.hopper import gluon, gluon_halo, halo
 from convref_triton.plan import archs
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan
-from convref_triton.plan.launch import Launch
 from convref_triton.plan.task import Fusion, Task
 
 pytestmark = pytest.mark.skipif(
@@ -203,7 +202,5 @@ def test_plan_reason_names_it():
     known = operands(call)
     (choice,) = (c for c in offered(call, known) if c.kernel == "gluon_halo" and c.tile.bn == 256)
     made = plan(call, known, choice)
-    assert [step.kernel for step in made.steps if isinstance(step, Launch)] == [
-        gluon_halo.gluon_halo
-    ]
+    assert [step.kernel for step in made.launches] == [gluon_halo.gluon_halo]
     assert "gluon_halo 128x256x64" in made.reason

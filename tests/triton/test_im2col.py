@@ -39,7 +39,7 @@ from convref_triton.hopper import precompiled
 from convref_triton.plan import archs
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan
-from convref_triton.plan.launch import Copy, Launch
+from convref_triton.plan.launch import Launch
 from convref_triton.plan.task import Fusion, Task
 from convref_triton.run import gpu
 
@@ -233,7 +233,7 @@ def test_admitted_problems_are_correct(case, pick, sms, late):
 def test_unaligned_operands_are_copied():
     (call,) = (on_gpu(parse(line).call) for line in LINES if "b.off1" in line)
     (choice, *_) = (c for c in offered(call, operands(call)) if c.kernel == "im2col")
-    copies = (s for s in plan(call, operands(call), choice).steps if isinstance(s, Copy))
+    copies = plan(call, operands(call), choice).copies
     assert [copy.source for copy in copies] == ["x", "w", "b"]
 
 

@@ -18,7 +18,6 @@ from convref_triton.interpreter import MOST_PROGRAMS, TYPES
 from convref_triton.norm import norm
 from convref_triton.plan.builder import NEW
 from convref_triton.plan.choose import offered, plan, refusal
-from convref_triton.plan.launch import Launch
 from convref_triton.pool import pool, whole
 from convref_triton.resize import resize
 from convref_triton.run import gpu
@@ -38,7 +37,7 @@ def test_every_call_of_the_suites_has_a_kernel_or_a_reason():
         if reason := refusal(call):
             refused.add((call.op, call.pass_, reason.partition(":")[0]))
             continue
-        launches = [s for s in plan(call, operands(call)).steps if isinstance(s, Launch)]
+        launches = plan(call, operands(call)).launches
         assert launches
         for launch in launches:
             assert all(0 < n <= most for n, most in zip(launch.grid, MOST_PROGRAMS))
@@ -49,7 +48,7 @@ def test_large_images_fill_a_card():
     """But where one window is an image: a program has the whole of it."""
     for call in points():
         if refusal(call) is None and call.bytes_moved() > 2**25:
-            launches = [s for s in plan(call, operands(call)).steps if isinstance(s, Launch)]
+            launches = plan(call, operands(call)).launches
             largest = max(prod(launch.grid) for launch in launches)
             assert largest >= images.SMS or launches[0].kernel is whole.pool_whole_kernel
 

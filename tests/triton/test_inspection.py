@@ -378,7 +378,7 @@ def test_serialised_products_show_the_warning_of_ptxas():
     call = parse(line).call
     choices = {(c.kernel, c.tile[:3]): c for c in offered(call, operands(call))}
     choice = choices["gather", (128, 256, 64)]
-    (launch,) = (s for s in plan(call, operands(call), choice).steps if isinstance(s, Launch))
+    (launch,) = plan(call, operands(call), choice).launches
     found = inspect(aot.compile(specialize(launch), "sm_90"))
     assert found.wait == 0
     assert re.search(r"accumulator registers .*\(C7515\)", found.serialised)

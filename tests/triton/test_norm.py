@@ -22,7 +22,6 @@ from convref_triton.compile.specialize import specialize
 from convref_triton.norm import backward, norm, statistics
 from convref_triton.plan.builder import NEW
 from convref_triton.plan.choose import offered, plan
-from convref_triton.plan.launch import Copy, Launch
 from convref_triton.run import interpreted
 
 CASES = cases(
@@ -78,7 +77,7 @@ SMALL = [line for line in LINES if line.startswith("batch_norm.fprop")]
 
 
 def launches(call, known, choice=None):
-    return [step for step in plan(call, known, choice).steps if isinstance(step, Launch)]
+    return plan(call, known, choice).launches
 
 
 @pytest.mark.parametrize("line", SMALL)
@@ -127,7 +126,7 @@ def test_results_repeat_in_any_order_of_programs():
     }
     known = {r: Tensor(r, tuple(t.shape), t.stride(), "f32") for r, t in tensors.items()}
     made = plan(call, known)
-    assert any(s.grid[0] > 1 for s in made.steps if isinstance(s, Launch))
+    assert any(s.grid[0] > 1 for s in made.launches)
     first, second = (interpreted.run(made, tensors, seed=seed) for seed in (0, 1))
     assert all(torch.equal(first[role], second[role]) for role in ("dx", "dw", "db"))
 
@@ -214,7 +213,7 @@ def test_an_unseen_shape_compiles_nothing(line, memory):
         choice = choice or offered(call, layouts(call))[0]
         made = plan(call, layouts(call), choice)
         keys.append([specialize(step).key for step in made.steps])
-        assert not any(isinstance(step, Copy) for step in made.steps)
+        assert not made.copies
     assert keys[0] == keys[1]
 
 
@@ -223,7 +222,7 @@ def test_a_large_image_is_not_copied(line):
     """A tile of it spans far less than 2**31 elements, wherever its channels lie."""
     for memory in ("", ":mem=nhwc"):
         call = parse(f"{line}_i2048x2048:dt=bf16{memory}").call
-        assert not any(isinstance(step, Copy) for step in plan(call, layouts(call)).steps)
+        assert not plan(call, layouts(call)).copies
 
 
 @pytest.mark.gpu

@@ -18,7 +18,6 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.common.geometry import operands
 from convref_triton.plan.choose import offered, plan
-from convref_triton.plan.launch import Copy
 from convref_triton.run import gpu, packed
 
 LINE = "conv.dgrad:n1c64k64_i6x6_f3x3_p1:dt=bf16:mem=x.nhwc,dy.nhwc"  # w is read with k innermost
@@ -46,7 +45,7 @@ def filter_like(seed):
 
 
 def target(made):
-    (name,) = {s.target for s in made.steps if isinstance(s, Copy) and s.source == "w"}
+    (name,) = {s.target for s in made.copies if s.source == "w"}
     return name
 
 

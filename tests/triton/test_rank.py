@@ -18,7 +18,6 @@ from convref_triton.plan import cost
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import choices, plan, ranked, refusal
 from convref_triton.plan.kernels import BY_NAME
-from convref_triton.plan.launch import Copy
 from convref_triton.plan.task import Task
 
 CASES = cases(passes=("fprop", "dgrad", "wgrad"), dtypes=("f32", "bf16", "f16"), max_macs=10**6)
@@ -151,7 +150,7 @@ def test_copies_are_those_of_the_plan(line):
         task = task_of(call)
         for choice in choices(task):
             made = plan(call, operands(call), choice)
-            copies = [step for step in made.steps if isinstance(step, Copy)]
+            copies = made.copies
             work = BY_NAME[choice.kernel].work_of(task, choice.tile)
             assert work.copies == len(copies), choice
             shapes = [made.buffers[copy.target].shape for copy in copies]

@@ -27,7 +27,6 @@ from convref_triton.conv import gather, split
 from convref_triton.plan import archs, cost
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan
-from convref_triton.plan.launch import Launch
 from convref_triton.plan.task import Task
 from convref_triton.plan.tile import Tile
 from convref_triton.run import interpreted
@@ -103,7 +102,7 @@ def test_the_plan_chooses_the_kernel(line):
     case = parse(line)
     made = plan(case.call, layouts(case.call))
     assert f"{case.call.wanted[-1]}: split " in made.reason
-    launches = [step for step in made.steps if isinstance(step, Launch)]
+    launches = made.launches
     assert any(step.constants.get("SPLIT") for step in launches)
     arrays = operands(case)
     found = backend.run(case.call, *arrays)
@@ -174,8 +173,8 @@ def test_an_unseen_shape_compiles_nothing():
 def test_the_tables_choice_spills_nothing(line, arch):
     line = line if ":dt" in line else f"{line}_f3_p1:mem=nhwc"
     call = parse(line).call
-    steps = plan(call, layouts(call)).steps
-    found = [inspect(aot.compile(specialize(s), arch)) for s in steps if isinstance(s, Launch)]
+    launches = plan(call, layouts(call)).launches
+    found = [inspect(aot.compile(specialize(one), arch)) for one in launches]
     assert [one.kernel for one in found] == ["gather", "reduce"]
     assert not any(one.spills for one in found)
 

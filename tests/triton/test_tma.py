@@ -23,7 +23,7 @@ from convref_triton.compile.specialize import specialize
 from convref_triton.conv import tma
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered
-from convref_triton.plan.launch import Copy, Descriptor, Launch
+from convref_triton.plan.launch import Descriptor, Launch
 from convref_triton.plan.task import Task
 
 FEW = settings(max_examples=settings.default.max_examples // 2)  # tiles have 64 channels
@@ -174,8 +174,8 @@ def test_few_box_shapes_are_compiled():
 )
 def test_filters_of_an_adjoint_are_read_as_they_are_stored(line, copied):
     call = parse(line).call
-    steps = planned(call, layouts(call), tma)[0].steps
-    assert [step.source for step in steps if isinstance(step, Copy)] == ["w"] * copied
+    copies = planned(call, layouts(call), tma)[0].copies
+    assert [step.source for step in copies] == ["w"] * copied
 
 
 def test_packed_weights_are_not_copied():

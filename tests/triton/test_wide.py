@@ -32,7 +32,6 @@ from convref_triton.conv import (
 )
 from convref_triton.interpreter import StrictError, memory
 from convref_triton.plan.choose import plan
-from convref_triton.plan.launch import Launch
 from convref_triton.run import interpreted
 
 # A kernel, its limit, a line whose tile spans three images, and the operand with wide strides.
@@ -87,11 +86,10 @@ def test_a_far_image_needs_64_bits_and_gets_them(monkeypatch, kernel, limits, li
     case = parse(line)
     tensors, known = spread(case, role)
     found = forced_plan(case, kernel, known)
-    launches = [step for step in found.steps if isinstance(step, Launch)]
-    assert any(step.constants.get("WIDE") for step in launches)
+    assert any(s.constants.get("WIDE") for s in found.launches)
     monkeypatch.setattr(limits, "LIMIT", 2**62)
     wrong = forced_plan(case, kernel, known)
-    assert not any(s.constants.get("WIDE") for s in wrong.steps if isinstance(s, Launch))
+    assert not any(s.constants.get("WIDE") for s in wrong.launches)
     loosely(monkeypatch)
     results = interpreted.run(found, tensors)
     right = backend.run(case.call, *(None if a is None else to_torch(a) for a in operands(case)))

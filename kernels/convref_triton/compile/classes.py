@@ -96,9 +96,8 @@ def specimens(given: Iterable[Example], *, every: bool, arch: str = ARCH) -> Ite
             continue
         known = operands(call)
         for choice in offered(call, known, arch) if every else (None,):
-            for step in plan(call, known, choice, arch=arch).steps:
-                if isinstance(step, Launch):
-                    yield Specimen(example, choice, step, arch)
+            for launch in plan(call, known, choice, arch=arch).launches:
+                yield Specimen(example, choice, launch, arch)
 
 
 def gluon_specimens(arch: str) -> Iterator[Specimen]:
@@ -114,9 +113,9 @@ def gluon_specimens(arch: str) -> Iterator[Specimen]:
             for choice in offered(call, known, arch):
                 if choice.kernel not in GLUON:
                     continue
-                for step in plan(call, known, choice, fusion=fusion, arch=arch).steps:
-                    if isinstance(step, Launch) and step.kernel.__name__ in GLUON:
-                        yield Specimen(example, choice, step, arch)
+                for launch in plan(call, known, choice, fusion=fusion, arch=arch).launches:
+                    if launch.kernel.__name__ in GLUON:
+                        yield Specimen(example, choice, launch, arch)
 
 
 def everything(arch: str) -> Iterator[Specimen]:

@@ -11,7 +11,7 @@ from typing import Any
 from convref.backends import Inspected
 
 from ..hopper.precompiled import assembler, assembler_version
-from ..plan.launch import KernelPlan, Launch
+from ..plan.launch import KernelPlan
 from . import amdgcn, aot, hazards, layouts, sass
 from .aot import Compiled
 from .machine_code import MachineInstruction, Mma, accesses, hot_loop, matrix_loops
@@ -136,7 +136,7 @@ def shared(compiled: Compiled) -> int:
 def inspect_plan(plan: KernelPlan, arch: str) -> list[Inspected]:
     """Return every launch of a plan, compiled for `arch`, as `convref inspect` shows it."""
     rows = []
-    for launch in (step for step in plan.steps if isinstance(step, Launch)):
+    for launch in plan.launches:
         compiled = aot.compile(specialize(launch), arch)
         texts = {kind: assembly(compiled, kind) for kind in (*compiled.asm, "sass")}
         tile = f"{launch.warps} warps, {launch.stages} stages"

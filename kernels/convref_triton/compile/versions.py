@@ -47,7 +47,7 @@ def outcome(spec: KernelSpec) -> str:
         known = operands(call)
         for choice in offered(call, known):
             if choice.kernel == spec.name:
-                launches = [s for s in plan(call, known, choice).steps if isinstance(s, Launch)]
+                launches = plan(call, known, choice).launches
                 return _compiled(launches)
     return "no line"
 

@@ -110,3 +110,11 @@ class KernelPlan:
     steps: tuple[Copy | Launch, ...]
     reason: str = ""  # which kernel and tile, and why; `explain` shows it
     tables: Mapping[str, Table] = field(default_factory=dict)
+
+    @property
+    def copies(self) -> list[Copy]:
+        return [step for step in self.steps if isinstance(step, Copy)]
+
+    @property
+    def launches(self) -> list[Launch]:
+        return [step for step in self.steps if isinstance(step, Launch)]

@@ -368,4 +368,4 @@ def _pairs(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def specializations(plan: KernelPlan) -> list[Specialization]:
-    return [specialize(step) for step in plan.steps if isinstance(step, Launch)]
+    return [specialize(step) for step in plan.launches]

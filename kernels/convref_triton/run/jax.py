@@ -84,9 +84,7 @@ def expressible(
 
 def _lacking(made: KernelPlan) -> str:
     """Return what a plan has that jax-triton cannot launch; empty if nothing."""
-    for step in made.steps:
-        if isinstance(step, Copy):
-            continue
+    for step in made.launches:
         if isinstance(step.kernel, Precompiled):
             return "a kernel is precompiled, which jax-triton cannot launch"
         for value in step.arguments.values():

@@ -15,9 +15,7 @@ def refusal(plan: KernelPlan) -> str | None:
     """Return why the launches of a plan cannot be nodes of a graph, None if they can."""
     if plan.tables:
         return "it has tables of numbers"
-    for step in plan.steps:
-        if isinstance(step, Copy):
-            continue
+    for step in plan.launches:
         if not isinstance(step.kernel, JITFunction) or step.kernel.is_gluon():
             return f"{step.kernel.__name__} is no kernel of triton.jit"
         values = step.arguments.values()
