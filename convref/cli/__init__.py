@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -12,6 +13,10 @@ from ..errors import ConvrefError, ExitStatus, MissingExtraError, UnsupportedErr
 def main() -> NoReturn:
     """Run the command line; `convref.errors.ExitStatus` lists the exit statuses."""
     sys.path.append(os.getcwd())  # mykernels:backend may be a file of the current folder
+    for name in ("SIGTERM", "SIGHUP"):  # end as Ctrl-C does: no process and no file stays
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     run(_commands)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 HOSTILE = '''
-import contextlib, ctypes, os, sys, time
+import contextlib, ctypes, os, subprocess, sys, time
 import numpy as np
 from convref import Numerics
 from convref.backends import Arm
@@ -38,6 +38,12 @@ class Stuck(Right):
     def run(self, call, *operands):
         while True:
             pass
+
+class Starter(Stuck):
+    """Starts a process and computes for ever."""
+    def run(self, call, *operands):
+        subprocess.Popen(["sleep", "600"])
+        super().run(call, *operands)
 
 class Exit(Right):
     """Asks the interpreter to end on stride 3."""
@@ -180,7 +186,7 @@ class Outside(Right):
 many, many_raise, many_die = Many("wrong"), Many("raise"), Many("die")
 armed, strided_arms, threaded = Armed(), StridedArms(), Threaded()
 shapeless, threaded_crash, spin = Shapeless(), ThreadedCrash(), Spin()
-stuck = Stuck()
+stuck, starter = Stuck(), Starter()
 before, after, unwritten = Outside(-3), Outside(2), Outside(None)
 right, crash, hang, leaver, leak = Right(), Crash(), Hang(), Exit(), Leak()
 noise, types, scribble, dice, strided = Noise(), Types(), Scribble(), Dice(), Strided()

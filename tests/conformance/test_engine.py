@@ -1,5 +1,6 @@
 """The engine outlives every backend, and loses no finding."""
 
+import contextlib
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from convref.conformance.generate import Axes
 from convref.conformance.log import Log, read_log
 from convref.conformance.workers.engine import Engine, Limits
 from convref.conformance.workers.worker import WriteAhead
+from convref.errors import ExitStatus
 
 GOOD = "conv.fprop:n1c2k3_i8x8_f3x3_p1"
 BAD = "conv.fprop:n1c2k3_i8x8_f3x3_s3_p1"
@@ -270,14 +272,69 @@ def test_killing_the_parent_loses_no_finding_and_leaves_no_worker(hostile, tmp_p
     found = [f for e in read_log(log) if e.get("event") == "report" for f in e["findings"]]
     assert found
     assert all(f["verdict"] == "wrong" for f in found)
+    assert not _left(tmp_path)
+
+
+def _started(hostile, tmp_path, name):
+    """Return `convref check` of a backend that computes for ever, once its processes run."""
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "convref", "check", f"{hostile}:{name}", "--jobs", "1"]
+    parent = subprocess.Popen(
+        [*command, "--seconds", "600", "--limit", "600"],
+        env=dict(os.environ, PYTHONPATH=path, TMPDIR=str(tmp_path)),
+        stdout=subprocess.DEVNULL,
+    )
     until = time.monotonic() + 300
-    while time.monotonic() < until and _workers(tmp_path):
-        time.sleep(0.2)
-    assert not _workers(tmp_path)
+    while parent.poll() is None and time.monotonic() < until and not any(_records(tmp_path)):
+        time.sleep(0.1)
+    return parent
+
+
+def _records(tmp_path):
+    return [path.read_text().strip(" \0") for path in tmp_path.glob("convref-*/ahead-*")]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_a_check_that_is_ended_leaves_neither_process_nor_file(hostile, tmp_path, how):
+    parent = _started(hostile, tmp_path, "starter")
+    parent.send_signal(how)
+    assert parent.wait(300) == ExitStatus.INTERRUPTED
+    assert not _left(tmp_path)
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("convref-")]
+
+
+def test_a_worker_that_hangs_ends_with_its_parent(hostile, tmp_path):
+    parent = _started(hostile, tmp_path, "stuck")
+    parent.kill()
+    parent.wait()
+    assert not _left(tmp_path)
+
+
+def test_processes_that_a_backend_starts_end_with_its_worker(hostile, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with Engine(f"{hostile}:starter", limits=Limits(seconds=1.0)) as engine:
+        (found,) = run_lines(engine, [GOOD])
+    assert found.verdict == "hang"
+    assert not [pid for pid in _workers(tmp_path) if _named(pid) == "sleep"]
+
+
+def _named(pid):
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).name()
 
 
 def _text(path):
     return path.read_text() if path.exists() else ""
+
+
+def _left(folder):
+    """Return the processes that stay, once they have had time to end."""
+    until = time.monotonic() + 60
+    while (found := _workers(folder)) and time.monotonic() < until:
+        time.sleep(0.2)
+    return found
 
 
 def _workers(folder):

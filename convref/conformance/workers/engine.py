@@ -149,10 +149,13 @@ class Worker:
             self.pipe.send(task)
 
     def stop(self) -> None:
-        """Kill the process."""
+        """Kill the process, and those that its backend started."""
         if self.process is not None:
+            with contextlib.suppress(OSError):  # it has no group before it runs
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.kill()
             self.process.join()
+            self.process = None
         if self.pipe is not None:
             self.pipe.close()
 

@@ -5,6 +5,7 @@ delivered those that were finished.
 """
 
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -121,7 +122,7 @@ def main(
     environment: tuple[tuple[str, str], ...] = (),
 ) -> None:
     """Serve tasks until the pipe closes. Standard output and error go to a file."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    _belong_to_parent()
     sink = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
@@ -142,6 +143,26 @@ def main(
         pipe.send(Report(0, 0, error=str(error)))
     except InternalError as error:
         pipe.send(Report(0, 0, error=f"convref's own error, please report it: {error}"))
+
+
+def _belong_to_parent() -> None:
+    """End only as the parent decides, with all that is started here, or at once if it dies.
+
+    A kernel that hangs reads no pipe, so that the kernel of the system has to tell: it sends
+    SIGKILL when the pipe to the parent closes.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "setsid"):
+        os.setsid()  # `Worker.stop` ends the group
+    if sys.platform.startswith("linux"):
+        import fcntl
+
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(parent.sentinel, fcntl.F_GETFL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 
 def raw(backend: Backend) -> Backend:
