@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from . import dtypes
-from .errors import ConvrefError, invalid, shorten
+from .errors import ConvrefError, a_kind, invalid, shorten
 
 Array = np.ndarray[Any, Any]
 Sliced_co = TypeVar("Sliced_co", covariant=True)
@@ -90,7 +90,7 @@ def facts(where: str, name: str, array: Any) -> Facts:
     if kind == "jax":
         return _jax_facts(where, name, array)
     needs = "a NumPy array, torch tensor or JAX array"
-    raise invalid(where, f"{name} is a {type(array).__name__}, needs {needs}")
+    raise invalid(where, f"{name} is {a_kind(array)}, needs {needs}")
 
 
 def _jax_facts(where: str, name: str, array: Any) -> Facts:
@@ -112,7 +112,7 @@ def _numpy_code(where: str, name: str, array: Array) -> str:
     if code == "obj":
         for value in array.flat:
             if not isinstance(value, Complex):  # a Decimal is none: it has no sum with a float
-                raise invalid(where, f"{name} holds a {type(value).__name__}, needs numbers")
+                raise invalid(where, f"{name} holds {a_kind(value)}, needs numbers")
     return code
 
 

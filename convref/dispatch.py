@@ -9,9 +9,10 @@ from typing import Any
 from . import knownbugs
 from .arrays import facts, is_followed
 from .backends import Backend
+from .backends.protocol import computed, refusal
 from .backends.registry import load, names
 from .case import Call, argument, check_count, check_objects, check_operand, check_positions, memory
-from .errors import MissingExtraError, UnsupportedError, invalid, message, shorten
+from .errors import MissingExtraError, UnsupportedError, a_kind, invalid, message, shorten
 
 __all__ = ["AUTO", "Candidate", "Plan", "choose", "explain", "load", "names", "plan", "run"]
 
@@ -65,7 +66,7 @@ class Plan:
         self._check_positions(operands)
         if is_followed(self.kind, operands):
             return self._recorded(*operands)
-        return self.backend.run(self.call, *operands)
+        return computed(self.backend, self.call, self.kind, operands)
 
     def _recorded(self, *operands: Any) -> tuple[Any, ...]:
         """Return the results, which the integration of the arrays' library computes."""
@@ -160,7 +161,7 @@ def plan(call: Call, backend: str = "auto", kind: str = "numpy", *, unproven: bo
 def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     """Return the Plan of `call`, as `plan` does, without preparing the backend."""
     if not isinstance(call, Call):
-        what = f"call is a {type(call).__name__}, needs a Call, as parse(line).call is"
+        what = f"call is {a_kind(call)}, needs a Call, as parse(line).call is"
         raise invalid("plan", what)
     if not isinstance(backend, str):
         what = f"backend is {shorten(repr(backend))}, needs a name"
@@ -193,7 +194,7 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
     for name in wanted:
         try:
             found = load(name)
-            reason = found.supports(call)
+            reason = refusal(found, call)
             if reason is None and backend == "auto":
                 reason = _known_bug(found, call)
                 if reason is None and (reason := _passed_over(found, call)):

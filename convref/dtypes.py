@@ -94,7 +94,7 @@ def code_of(dtype: np.dtype[Any]) -> str:
     if dtype.name in ML_DTYPES.values():
         return short(dtype.name)
     for code, kind in _NUMPY.items():
-        if dtype.newbyteorder("=") == np.dtype(kind):
+        if isinstance(dtype, np.dtype) and dtype.newbyteorder("=") == np.dtype(kind):
             return code
     raise invalid("dtype", f"got {shorten(dtype)}, needs a float, complex, integer or object type")
 

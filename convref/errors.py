@@ -29,6 +29,10 @@ class ConvrefError(ValueError):
     """A user's input is wrong; the text names the argument, its value and the required one."""
 
 
+class ProtocolError(ConvrefError):
+    """A method of a backend returned what the protocol does not allow; the text names both."""
+
+
 class UnsupportedError(NotImplementedError):
     """A named backend cannot do a call; the text is the reason that its ``supports`` gave."""
 
@@ -51,10 +55,38 @@ def shorten(value: object, limit: int = 120) -> str:
     """Return ``str(value)`` cut in the middle, so that no message repeats a megabyte of input."""
     try:
         text = str(value)
-    except ValueError:  # an integer of thousands of digits
-        text = "a number of thousands of digits"
+    except Exception as error:  # an integer of thousands of digits, or of any third-party class
+        text = f"{a_kind(value)} whose str() raises {a_kind(error)}"
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]}...{text[-half:]}"
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """Return an exception with its class as one line; none that its class defines raises here.
+
+    >>> one_line(KeyError("a")), one_line(AssertionError())
+    ("KeyError: 'a'", 'AssertionError')
+    """
+    words = printable(shorten(error, 10 * limit))
+    return shorten(f"{type(error).__name__}: {words}" if words else type(error).__name__, limit)
+
+
+def printable(text: str) -> str:
+    """Return a text as one line without what would control a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def a_kind(value: object) -> str:
+    """Return the class of a value with its article.
+
+    >>> a_kind([]), a_kind(5), a_kind(None)
+    ('a list', 'an int', 'None')
+    """
+    if value is None:
+        return "None"
+    name = shorten(type(value).__name__, 40)
+    vowel = name[0] in "AEIOaeio" or name[:2] in ("un", "Un", "nd")  # a uint8, an ndarray
+    return f"{'an' if vowel else 'a'} {name}"
 
 
 def choices(value: object, known: Collection[str]) -> str:

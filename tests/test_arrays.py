@@ -122,7 +122,7 @@ def test_like_returns_the_kind_of_the_template(template: Any) -> None:
         (np.ones(1, ml_dtypes.float8_e3m4), "a has dtype float8_e3m4, needs a float"),
         (torch.ones(1).bool(), "a has dtype bool, needs one of float16"),
         (torch.ones(1).to_sparse(), "a has layout sparse_coo, needs strided"),
-        (np.array([1, None]), "a holds a NoneType, needs numbers"),
+        (np.array([1, None]), "a holds None, needs numbers"),
     ],
     ids=str,
 )

@@ -88,7 +88,7 @@ POOL: Rows = [
         "needs a position from 0 to 41 or -1",
     ),
     ("avg_pool2d_backward", (pooled[0], image, 2), {}, "grad_output has 3 axes, needs 4"),
-    ("avg_pool2d_backward", (pooled.astype("f4"), None, 2), {}, "input is a NoneType, needs"),
+    ("avg_pool2d_backward", (pooled.astype("f4"), None, 2), {}, "input is None, needs"),
     ("max_pool2d_jvp", (image, (image,), 2), {}, "primals needs a tuple (input,)"),
     (
         "max_pool2d_jvp",

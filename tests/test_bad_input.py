@@ -107,7 +107,7 @@ ARGUMENTS: tuple[Wrong, ...] = (
     Wrong("conv2d", {"weight": None}, ("weight is None", "needs an array")),
     Wrong("conv2d_backward", {"grad_output": None}, ("grad_output is None", "needs an array")),
     Wrong("convolution", {"input": None}, ("input is None", "needs an array")),
-    Wrong("unfold", {"input": None}, ("input is a NoneType", "torch tensor or JAX array")),
+    Wrong("unfold", {"input": None}, ("input is None", "torch tensor or JAX array")),
     Wrong("conv2d", {"input": x.tolist()}, ("input is a list", "NumPy array")),
     Wrong("conv2d", {"bias": [0.0] * 6}, ("bias is a list", "NumPy array")),
     Wrong("conv2d", {"weight": 3.0}, ("weight is a float", "NumPy array")),
@@ -288,8 +288,11 @@ ARGUMENTS: tuple[Wrong, ...] = (
         for name in (":", ":obj", "nowhere:obj", "math:nothing", "..up:obj", "math:", "a b:c")
     ),
     *(
-        Wrong("conv2d", {"backend": name}, (f"{name} is a", "needs an object with name, supports"))
-        for name in ("math:pi", "convref.backends.numpy:NumpyBackend")
+        Wrong("conv2d", {"backend": name}, (f"{name} is a", needs))
+        for name, needs in (
+            ("math:pi", "needs an object with name, supports"),
+            ("convref.backends.numpy:NumpyBackend", "class, needs an object of it"),
+        )
     ),
     Wrong("conv2d", {"backend": "torch", "math": "tf32x3"}, ("math=tf32x3",), UnsupportedError),
     Wrong("unfold", {"backend": "torch"}, ("torch: the adapter has no unfold",), UnsupportedError),
@@ -334,7 +337,7 @@ ARGUMENTS: tuple[Wrong, ...] = (
     Wrong("fold", {"kernel_size": (3, 5)}, ("input has 36 rows", "needs a multiple of 15")),
     Wrong("fold", {"kernel_size": 0}, ("kernel_size is (0, 0)", "needs at least 1")),
     # the judge in a user's own test
-    Wrong("assert_correct", {"operands": x}, ("operands is a ndarray", "needs a tuple")),
+    Wrong("assert_correct", {"operands": x}, ("operands is an ndarray", "needs a tuple")),
     Wrong("assert_correct", {"accuracy": 0.1}, ("accuracy is 0.1", "needs a Numerics")),
     Wrong("assert_correct", {"accuracy": "fine"}, ("model is 'fine'", "rn32")),
     Wrong("assert_correct", {"got": 3.0}, ("result y is a float", "needs a NumPy array")),

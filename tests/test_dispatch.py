@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import torch
 
 import convref
 from convref import ConvrefError, UnsupportedError, dispatch, errors, parse
+from convref.api import run
 from convref.backends import Backend
+from convref.backends.numpy import NumpyBackend
 from convref.errors import MissingExtraError, pip_command
 
 LINE = "conv.fprop:n1c2k3_i4_f2:bias=0"
@@ -171,6 +174,56 @@ delegating = Delegating()
 def test_attributes_of_a_backend_may_come_from_getattr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "delegating", sys.modules[__name__])
     assert dispatch.load("delegating:delegating").name == "delegating"
+
+
+Y = np.ones((1, 3, 3), "f4")
+FORMS = [  # what a third-party `run` returns, and why the caller does not get it
+    (Y, "an ndarray, needs a tuple of y"),
+    (None, "None, needs a tuple of y"),
+    ((Y, Y), "2 results, needs a tuple of y"),
+    ((None,), "y is None, needs an array"),
+    ((0.0,), "y is a float, needs a NumPy array, torch tensor or JAX array"),
+    ((Y[0],), "y has 2 axes, needs 3"),
+    ((Y.astype("f8"),), "y has dtype f64, needs f32"),
+    ((torch.ones(1, 3, 3),), "y has kind torch, needs numpy"),
+]
+
+
+class Mine(NumpyBackend):
+    """A third-party backend that returns what it is given."""
+
+    returned: Any = None
+    answer: Any = None
+
+    def supports(self, call: Any) -> Any:
+        return self.answer
+
+    def run(self, call: Any, *operands: Any) -> Any:
+        return self.returned
+
+
+@pytest.mark.parametrize(("returned", "reason"), FORMS)
+def test_results_of_another_form_do_not_reach_the_caller(
+    monkeypatch: pytest.MonkeyPatch, returned: Any, reason: str
+) -> None:
+    monkeypatch.setattr(run, "plans", OrderedDict())
+    monkeypatch.setattr(convref, "mine", mine := Mine(), raising=False)
+    mine.returned = returned
+    with pytest.raises(ConvrefError) as error:
+        convref.conv1d(X, W, backend="convref:mine")
+    assert str(error.value).startswith("conv1d: backend numpy.run")
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize("answer", [True, False, "", 0])
+def test_an_answer_of_supports_is_none_or_a_reason(
+    monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    monkeypatch.setattr(run, "plans", OrderedDict())
+    monkeypatch.setattr(convref, "mine", mine := Mine(), raising=False)
+    mine.answer = answer
+    with pytest.raises(ConvrefError, match=f"supports returned {answer!r}, needs None"):
+        convref.conv1d(X, W, backend="convref:mine")
 
 
 @pytest.mark.parametrize("other", ["refuses", "computes"])

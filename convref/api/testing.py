@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import facts, imported, to_numpy
 from ..case import Call, Case, Spec, axis_letters
-from ..errors import invalid, shorten
+from ..errors import a_kind, invalid, shorten
 from ..judge import Numerics, judge
 from .named import Recorded, record
 from .run import Mark, Traced
@@ -132,7 +132,7 @@ def assert_correct(
     """
     __tracebackhide__ = True  # pytest shows the line of the calling test
     if not isinstance(operands, (tuple, list)):
-        what = f"operands is a {type(operands).__name__}, needs a tuple of arrays"
+        what = f"operands is {a_kind(operands)}, needs a tuple of arrays"
         raise invalid("assert_correct", what)
     if not isinstance(accuracy, (Numerics, str)):
         what = f"accuracy is {shorten(repr(accuracy))}, needs a Numerics or the name of a model"
@@ -351,11 +351,11 @@ def _program(where: str, reference: Any, args: Any, kwargs: Any, arithmetic: Any
 
     what = None
     if not callable(reference):
-        what = f"reference is a {type(reference).__name__}, needs a function or module"
+        what = f"reference is {a_kind(reference)}, needs a function or module"
     elif not isinstance(args, (tuple, list)):
-        what = f"args is a {type(args).__name__}, needs a tuple of arguments"
+        what = f"args is {a_kind(args)}, needs a tuple of arguments"
     elif not isinstance(kwargs, (Mapping, type(None))):
-        what = f"kwargs is a {type(kwargs).__name__}, needs a dict"
+        what = f"kwargs is {a_kind(kwargs)}, needs a dict"
     elif not isinstance(arithmetic, (Numerics, str)):
         what = f"arithmetic is {shorten(repr(arithmetic))}, needs a Numerics or the name of a model"
     if what is not None:

@@ -3,7 +3,7 @@
 import importlib
 from functools import cache
 
-from ..errors import MissingExtraError, hint, invalid, shorten
+from ..errors import MissingExtraError, a_kind, hint, invalid, shorten
 from . import Backend
 
 GROUP = "convref.backends"
@@ -49,7 +49,9 @@ def load(name: str) -> Backend:
     except Exception as error:  # a third-party module may raise anything
         raise invalid("backend", f"{shorten(name)} does not load: {shorten(error)}") from error
     # isinstance of a protocol does not see attributes that __getattr__ returns, since Python 3.12.
-    if isinstance(backend, type) or not all(hasattr(backend, one) for one in NEEDED):
-        kind, needs = type(backend).__name__, ", ".join(NEEDED)
-        raise invalid("backend", f"{shorten(name)} is a {kind}, needs an object with {needs}")
+    if isinstance(backend, type):
+        raise invalid("backend", f"{shorten(name)} is a class, needs an object of it")
+    if not all(hasattr(backend, one) for one in NEEDED):
+        needs = f"needs an object with {', '.join(NEEDED)}"
+        raise invalid("backend", f"{shorten(name)} is {a_kind(backend)}, {needs}")
     return backend

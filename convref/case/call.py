@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Self
 
 from .. import dtypes
-from ..errors import invalid, needs_one, shorten
+from ..errors import a_kind, invalid, needs_one, shorten
 from ..ops import (
     BASE_ROLE,
     FAMILY,
@@ -75,7 +75,7 @@ class Call:
             raise invalid("call", f"pass is {shorten(where)}, {needs_one(where, known)}")
         put = object.__setattr__
         if type(self.problem) is not (family := FAMILY[self.op]):
-            what = f"problem is a {type(self.problem).__name__}, needs a {family.__name__}"
+            what = f"problem is {a_kind(self.problem)}, needs a {family.__name__}"
             raise invalid(where, what)
         if self.signature.maskable:
             put(self, "mask", self._mask(where))
@@ -338,7 +338,7 @@ class Case:
 
     def __post_init__(self) -> None:
         if not isinstance(self.call, Call):
-            raise invalid("case", f"call is a {type(self.call).__name__}, needs a Call")
+            raise invalid("case", f"call is {a_kind(self.call)}, needs a Call")
         where = self.call.where
         one_of(where, "fill", self.fill, FILLS)
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:

@@ -70,6 +70,15 @@ def check_operand(call: Call, role: str, fact: Facts | None, like: Facts | None 
         raise invalid(call.where, f"{argument(role)} {problem}", call)
 
 
+def check_result(call: Call, role: str, fact: Facts | None, kind: str) -> str | None:
+    """Return what is wrong with the presence, kind, sizes or dtype of a result; None if nothing."""
+    wanted = role in call.wanted
+    if fact is None or not wanted:
+        state, needs = ("None", "an array") if wanted else ("an array", "None")
+        return None if (fact is not None) == wanted else f"is {state}, needs {needs}"
+    return _mismatch(call, role, fact, fact._replace(kind=kind))
+
+
 def _mismatch(call: Call, role: str, fact: Facts, like: Facts | None) -> str | None:
     needs = call.problem.shape(role)
     pairs = [("dtype", fact.dtype, call.dtype_of(role))]

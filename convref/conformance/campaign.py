@@ -128,8 +128,10 @@ def _resume(settings: Settings, tally: Tally) -> None:
     identity = json.loads(json.dumps(_identity(settings)))
     parts: dict[int, Part] = {}
     cut_off: list[Finding] = []
+    ours = not settings.log.stat().st_size
     for event in read_log(settings.log):
         if event.get("event") == "start":
+            ours = True
             if {k: event.get(k) for k in identity} != identity:
                 what = f"{settings.log} belongs to another campaign, needs a new file"
                 raise invalid("log", what)
@@ -141,6 +143,8 @@ def _resume(settings: Settings, tally: Tally) -> None:
             except MALFORMED as error:
                 what = f"{settings.log} has a malformed report: {shorten(repr(error))}"
                 raise invalid("log", what) from None
+    if not ours:
+        raise invalid("log", f"{settings.log} is not a log of convref check, needs a new file")
     for number, part in parts.items():
         if part.done:
             tally.add(part.counts, part.findings, part.arm)

@@ -9,8 +9,9 @@ import numpy as np
 
 from ..arrays import Array, to_numpy
 from ..backends import Backend
+from ..backends.protocol import arithmetic, refusal
 from ..case import Call, Case
-from ..errors import ConvrefError, shorten
+from ..errors import ConvrefError, ProtocolError, a_kind, one_line, shorten
 from ..judge import Numerics, Reference, Verdict, judge, reference
 from .mutations import mutations
 from .operands import operands
@@ -85,10 +86,12 @@ def examine(
     """
     call, line = case.call, str(case)
     try:
-        reason = backend.supports(call)
+        reason = refusal(backend, call)
         if reason is not None:
             return Finding(line, "unsupported", reason=shorten(reason))
-        numerics = backend.numerics(call)
+        numerics = arithmetic(backend, call)
+    except ProtocolError:
+        raise
     except Exception as error:
         return _raised(line, error)
     try:
@@ -125,8 +128,7 @@ def examine(
 
 def _raised(line: str, error: Exception) -> Finding:
     """Return the finding of whatever a third-party backend raises."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return Finding(line, "rejects-valid", reason=shorten(text, 300))
+    return Finding(line, "rejects-valid", reason=one_line(error))
 
 
 Results = tuple[Any, ...] | str  # arrays by role, or the error in their form
@@ -177,7 +179,7 @@ def _at_once(
         ref = None
         for results in found:
             if isinstance(results, Exception):
-                reason = f"{type(results).__name__}: {' '.join(str(results).split())}"
+                reason = one_line(results)
             elif isinstance(results, str) or isinstance(alone, str):
                 reason = results if isinstance(results, str) else ""
             elif _same_bits(results, alone):
@@ -304,12 +306,12 @@ def _results(compute: Callable[..., Any], call: Call, given: tuple[Any, ...]) ->
     """Return the backend's results as NumPy arrays, or the error in their form."""
     results = compute(call, *given)
     if not isinstance(results, (tuple, list)):
-        return f"run returned a {type(results).__name__}, needs a tuple of results by role"
+        return f"run returned {a_kind(results)}, needs a tuple of results by role"
     try:
         return tuple(None if r is None else to_numpy(r) for r in results)
     except Exception as error:  # an object that is not an array
         kinds = ", ".join(type(r).__name__ for r in results)
-        return shorten(f"results are ({kinds}), needs arrays: {error}", 200)
+        return shorten(f"results are ({kinds}), needs arrays: {shorten(error)}", 200)
 
 
 def _same_bits(first: Results, second: Results) -> bool:

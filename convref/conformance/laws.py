@@ -14,7 +14,7 @@ from .. import dtypes
 from ..arrays import Array, to_numpy
 from ..backends import Backend
 from ..case import Call, Case, Spec, axis_letters, channels_last
-from ..errors import ConvrefError, UnsupportedError, message, shorten
+from ..errors import ConvrefError, UnsupportedError, message, one_line, shorten
 from ..ops import OPS, ConvProblem
 from .examine import Finding
 from .fills import values
@@ -301,6 +301,6 @@ def examine_laws(
         except UnsupportedError as error:
             refused = refused or shorten(error)
         except Exception as error:  # whatever a third-party backend raises
-            text = shorten(f"{name} law: {error!r}", 300)
+            text = f"{name} law: {one_line(error)}"
             return Finding(line, "rejects-valid", "law", text, role=name)
     return Finding(line, "pass", "law") if held else Finding(line, "unsupported", reason=refused)

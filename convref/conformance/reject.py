@@ -12,7 +12,7 @@ from .. import dtypes
 from ..arrays import Array
 from ..backends import Backend
 from ..case import Call, Case, axis_letters
-from ..errors import shorten
+from ..errors import a_kind
 from ..ops import BASE_ROLE, GROUPS, OPS, ConvProblem
 from .examine import Finding
 from .operands import operands
@@ -182,6 +182,6 @@ def _finding(case: Case, what: str, given: Operands, results: object) -> Finding
     array = given[case.call.roles.index(role)]
     got = "None" if array is None else f"{dtypes.code_of(array.dtype)}{array.shape}"
     needs = f"{case.call.dtype}{case.call.problem.shape(role)}"
-    kind = shorten(type(results).__name__, 40)
-    reason = f"{what}: {got} given, {needs} needed; returned a {kind}, needs an error"
+    kind = a_kind(results)
+    reason = f"{what}: {got} given, {needs} needed; returned {kind}, needs an error"
     return Finding(str(case), "accepts-invalid", "form", reason, role)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..errors import UnsupportedError, invalid
+from ..errors import UnsupportedError, a_kind, invalid
 from .problem import TEST, Solution, Trial, in_file
 from .sizes import Sizes, Source, chosen
 
@@ -132,7 +132,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise invalid("grade", f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise invalid("grade", f"{path} is a {type(found).__name__}, needs an object")
+        raise invalid("grade", f"{path} is {a_kind(found)}, needs an object")
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..errors import UnsupportedError, invalid, shorten
+from ..errors import UnsupportedError, a_kind, invalid, shorten
 from .sizes import Sizes
 
 TEST = 0  # among sizes, the number of the test or workload that a file lists
@@ -121,7 +121,7 @@ def in_file(path: Path, entry: str) -> Solution:
 def wrong_form(result: Any) -> str:
     """Return why a result is not a tree of tensors; empty if it is one."""
     leaves = (t for t in tree_leaves(result) if not isinstance(t, (torch.Tensor, type(None))))
-    return next((f"it returns a {type(leaf).__name__}, needs a tensor" for leaf in leaves), "")
+    return next((f"it returns {a_kind(leaf)}, needs a tensor" for leaf in leaves), "")
 
 
 @contextlib.contextmanager

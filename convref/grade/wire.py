@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from ..errors import a_kind
+
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -39,7 +41,7 @@ def _described(tree: Any, buffers: list[bytes]) -> Any:
     if isinstance(tree, dict) and all(type(key) is str for key in tree):
         return {"dict": {key: _described(part, buffers) for key, part in tree.items()}}
     if type(tree) not in _PLAIN:
-        raise WireError(f"a {type(tree).__name__}, needs tensors, numbers or text")
+        raise WireError(f"{a_kind(tree)}, needs tensors, numbers or text")
     return {"plain": tree}
 
 

@@ -17,7 +17,7 @@ from types import NoneType
 
 from ..arrays import Array
 from ..case import Call
-from ..errors import invalid, shorten
+from ..errors import a_kind, invalid, shorten
 from ..ops import items
 from . import exact, form, likely, nonfinite, proven, ties
 from .numerics import TF32_UNIT, UNITS, Numerics
@@ -121,14 +121,14 @@ def _check_types(numerics: object, zero_mean: object, ref: object) -> None:
     elif not isinstance(zero_mean, bool):
         what = f"zero_mean is {shorten(repr(zero_mean))}, needs a bool"
     elif not isinstance(ref, (Reference, NoneType)):
-        what = f"ref is a {type(ref).__name__}, needs a Reference"
+        what = f"ref is {a_kind(ref)}, needs a Reference"
     if what is not None:
         raise invalid("judge", what)
 
 
 def _check(results: object, only: Sequence[str] | None, roles: tuple[str, ...]) -> None:
     if not isinstance(results, Sequence):
-        what = f"results is a {type(results).__name__}, needs one array per role of {roles}"
+        what = f"results is {a_kind(results)}, needs one array per role of {roles}"
         raise invalid("judge", what)
     listed = () if only is None else items(only)
     unknown = [r for r in listed or () if not isinstance(r, str) or r not in roles]

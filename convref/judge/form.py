@@ -5,6 +5,7 @@ import numpy as np
 from .. import dtypes
 from ..arrays import Array
 from ..case import Call
+from ..errors import a_kind
 
 
 def fault(call: Call, role: str, got: Array | None) -> str:
@@ -15,7 +16,7 @@ def fault(call: Call, role: str, got: Array | None) -> str:
             return ""
         return f"{role} is {'absent' if got is None else 'present'}, the mask requires the opposite"
     if not isinstance(got, np.ndarray):
-        return f"{role} is a {type(got).__name__}, needs a NumPy array"
+        return f"{role} is {a_kind(got)}, needs a NumPy array"
     if tuple(got.shape) != call.problem.shape(role):
         return f"{role} has shape {tuple(got.shape)}, needs {call.problem.shape(role)}"
     needs = dtypes.numpy_dtype(call.dtype_of(role))

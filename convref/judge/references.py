@@ -9,7 +9,7 @@ import numpy as np
 from .. import dtypes, oracle
 from ..arrays import Array
 from ..case import Call, check_operands
-from ..errors import invalid, shorten
+from ..errors import a_kind, invalid, shorten
 from ..ops import OWN_TYPE, TERMS, Terms
 from .kinds import Kinds, kinds
 
@@ -89,7 +89,7 @@ class Exhibit:
 
 def _check(call: Call, operands: Sequence[Array | None]) -> None:
     if not isinstance(call, Call):
-        what = f"call is a {type(call).__name__}, needs a Call, as parse(line).call is"
+        what = f"call is {a_kind(call)}, needs a Call, as parse(line).call is"
         raise invalid("judge", what)
     where = f"judge {call.where}"
     if not isinstance(operands, Sequence) or len(operands) != len(call.roles):

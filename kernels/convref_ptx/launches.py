@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from convref.errors import invalid, shorten
+from convref.errors import a_kind, invalid, shorten
 from convref_driver.exported import Address, Export, Map, itemsize
 from convref_driver.manifest import Manifest, pack
 
@@ -88,7 +88,7 @@ def run(
 def _argument(name: str, kind: str, value: Any) -> Any:
     if kind == "tensormap":
         if not isinstance(value, TensorMap):
-            raise invalid(name, f"is a {type(value).__name__}, needs a TensorMap")
+            raise invalid(name, f"is {a_kind(value)}, needs a TensorMap")
         return value
     if kind != "ptr":
         return pack(name, kind, value)
@@ -97,7 +97,7 @@ def _argument(name: str, kind: str, value: Any) -> Any:
     if type(value) is int and value == 0:  # a null pointer
         return None
     if not isinstance(value, np.ndarray) or not value.flags.c_contiguous:
-        raise invalid(name, f"is a {type(value).__name__}, needs a contiguous array")
+        raise invalid(name, f"is {a_kind(value)}, needs a contiguous array")
     label = f"{name.rpartition(': ')[2]} {value.dtype}{value.shape}"
     return Allocation(value, writable=value.flags.writeable, name=label)
 

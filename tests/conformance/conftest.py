@@ -39,6 +39,29 @@ class Stuck(Right):
         while True:
             pass
 
+class Nameless(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+class Raises(Right):
+    """Raises on stride 3 what has no text, and one that would colour a terminal."""
+    def run(self, call, *operands):
+        if 3 in call.problem.stride:
+            raise Nameless if call.problem.n > 1 else ValueError("\x1b[31mred")
+        return super().run(call, *operands)
+
+class Bools(Right):
+    def supports(self, call):
+        return True
+
+class Unsaid(Right):
+    def numerics(self, call):
+        return None
+
+class Unversioned(Right):
+    def fingerprint(self):
+        return None
+
 class Starter(Stuck):
     """Starts a process and computes for ever."""
     def run(self, call, *operands):
@@ -186,6 +209,7 @@ class Outside(Right):
 many, many_raise, many_die = Many("wrong"), Many("raise"), Many("die")
 armed, strided_arms, threaded = Armed(), StridedArms(), Threaded()
 shapeless, threaded_crash, spin = Shapeless(), ThreadedCrash(), Spin()
+raises, bools, unsaid, unversioned = Raises(), Bools(), Unsaid(), Unversioned()
 stuck, starter = Stuck(), Starter()
 before, after, unwritten = Outside(-3), Outside(2), Outside(None)
 right, crash, hang, leaver, leak = Right(), Crash(), Hang(), Exit(), Leak()

@@ -37,7 +37,7 @@ VERDICTS = [  # object, limits, verdict of BAD, text in its reason
     ("crash", Limits(), "crash", "SIGSEGV"),
     ("hang", Limits(seconds=1.0), "hang", "no answer in 1 s"),
     ("spin", Limits(seconds=1.0), "hang", "no answer in 1 s"),
-    ("leaver", Limits(), "crash", "SystemExit(7)"),
+    ("leaver", Limits(), "crash", "SystemExit: 7"),
     ("leak", Limits(memory=600 << 20), "crash", "resident memory"),
 ]
 
@@ -121,6 +121,29 @@ def test_two_runs_that_differ_are_nondeterministic(hostile):
     with Engine(f"{hostile}:dice") as engine:
         (found,) = run_lines(engine, [f"{GOOD}:fill=normal"])
     assert found.verdict == "nondeterministic"
+
+
+def test_an_error_without_a_text_or_with_colours_costs_one_example(hostile):
+    lines = [BAD, BAD.replace("n1", "n2")]
+    with Engine(f"{hostile}:raises") as engine:
+        found = run_lines(engine, lines)
+    assert [(f.line, f.verdict) for f in found] == [(line, "rejects-valid") for line in lines]
+    assert found[0].reason.startswith("ValueError: [31mred")
+    assert found[1].reason == "Nameless: a Nameless whose str() raises a RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("bools", "supports returned True, needs None for yes, else the reason"),
+        ("unsaid", "numerics returned None, needs a Numerics"),
+        ("unversioned", "fingerprint returned None, needs a dict"),
+    ],
+)
+def test_a_method_that_breaks_the_protocol_ends_the_check_with_a_sentence(hostile, name, what):
+    with Engine(f"{hostile}:{name}") as engine, pytest.raises(ConvrefError) as error:
+        run_lines(engine, [GOOD])
+    assert str(error.value) == f"backend: right.{what}"
 
 
 def test_many_crashes_on_two_workers_lose_nothing(hostile):
@@ -229,6 +252,15 @@ def test_a_log_of_malformed_reports_is_refused(hostile, tmp_path, change):
     settings.log.write_text("".join(json.dumps(event) + "\n" for event in events))
     with pytest.raises(ConvrefError, match="malformed report"):
         campaign.run(settings)
+
+
+@pytest.mark.parametrize("text", ["notes\n", '{"a": 1}\n', "\n"])
+def test_a_file_that_is_no_log_is_left_as_it_is(hostile, tmp_path, text):
+    settings = _settings(hostile, "right", tmp_path)
+    settings.log.write_text(text)
+    with pytest.raises(ConvrefError, match=r"log\.jsonl is not a log of convref check"):
+        campaign.run(settings)
+    assert settings.log.read_text() == text
 
 
 def test_a_full_disk_costs_the_log_only(hostile, tmp_path):

@@ -212,7 +212,7 @@ def test_given_lines_get_no_invalid_input(wary, tmp_path):
 def test_an_exit_on_invalid_input_names_the_input(wary, tmp_path):
     wal = WriteAhead(str(tmp_path / "ahead"))
     found = worker._guarded(parse(BACKWARD), wary.exits, REJECT_EVERY // 2, wal, DRAWN)
-    assert (found.verdict, found.reason) == ("crash", "dy has smaller n: raised SystemExit(3)")
+    assert (found.verdict, found.reason) == ("crash", "dy has smaller n: raised SystemExit: 3")
 
 
 def campaign_of(name):

@@ -313,7 +313,7 @@ _counter = iter(range(1, 100))
         (lambda x: torch.linalg.svd(x)[1], UnsupportedError, "which has no rule"),
         (lambda x: torch.fft.fft(x).real, UnsupportedError, "complex|no rule"),
         (lambda x: x * float((x * 0.1).sum()), UnsupportedError, "reads into Python"),
-        (3, ConvrefError, "reference is a int"),
+        (3, ConvrefError, "reference is an int"),
         (lambda x: x + next(_counter), ConvrefError, "another output in a second run"),
         (lambda x: x + random.random() + 1, ConvrefError, "another output in a second run"),
         (lambda x: x.to("cuda:99") + 1, ConvrefError, r"raises .* \(devices of args: cpu\)"),

@@ -88,7 +88,7 @@ def test_each_wrong_field_of_a_file_is_named_in_one_line(tmp_path):
         ({"arguments": {}}, "arguments is {}, needs a list"),
         ({"arguments": [x, x, 2.0]}, "3 arguments, needs 4"),
         ({"arguments": [x, x, "two", 4]}, "argument 2: 'two' is not a f32"),
-        ({"arguments": [x, 7, 2.0, 4]}, "argument 1: is a int, needs a contiguous array"),
+        ({"arguments": [x, 7, 2.0, 4]}, "argument 1: is an int, needs a contiguous array"),
         ({"parameters": ["tensormap", "ptr", "f32", "i32"]}, "argument 0: .*needs a TensorMap"),
         *(({"arguments": [given, x, 2.0, 4]}, f"argument 0: {text}") for given, text in (
             ({"shape": [4]}, "dtype: missing or unknown"),

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...backends import PLAIN, Arm
 from ...case import parse
-from ...errors import ConvrefError, invalid, missing_extra, shorten
+from ...errors import ConvrefError, invalid, missing_extra, printable, shorten
 from ..examine import PASSED_OVER, WITH_THREADS, Finding
 from .device import MEMORY
 from .worker import BATCH, Report, Task, WriteAhead, count_key, main
@@ -194,7 +194,7 @@ class Worker:
             with contextlib.suppress(ValueError):
                 how = signal.Signals(-code).name
         tail = self.output.read_bytes()[-300:].decode(errors="backslashreplace")
-        words = " ".join(tail.split())
+        words = printable(tail)
         return f"{how}; it wrote: {shorten(words, 160)}" if words else how
 
 

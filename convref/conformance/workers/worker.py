@@ -18,9 +18,10 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from ...backends import PLAIN, Arm, Backend
+from ...backends.protocol import versions
 from ...case import Call, Case, parse
 from ...dispatch import load
-from ...errors import ConvrefError, shorten
+from ...errors import ConvrefError, ProtocolError, one_line
 from ...knownbugs import Region
 from ..examine import PASSED_OVER, Finding, examine
 from ..generate import Axes, chunk_cases
@@ -131,7 +132,7 @@ def main(
     try:
         backend = load(name)
         arms = tuple(getattr(backend, "arms", ()))
-        made_of = dict(raw(backend).fingerprint())
+        made_of = versions(raw(backend))
         gc.freeze()  # what a framework made stays: collections need not look at it again
         pipe.send(Report(0, 0, ready=True, fingerprint=made_of, arms=arms))
         while True:
@@ -189,9 +190,11 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
                 finding = finding or _known(case, backend, task)
                 finding = finding or _from_batch(case, backend, index, ahead)
                 finding = finding or _guarded(case, backend, index, wal, task)
+            except ProtocolError:
+                raise
             except Exception as error:  # those of the backend are verdicts
                 where = "".join(traceback.format_tb(error.__traceback__)[-1:])
-                raise InternalError(f"{error!r} on {case}\n{where}") from error
+                raise InternalError(f"{one_line(error)} on {case}\n{where}") from error
             report.counts[count_key(case, finding.verdict, finding.tier)] += 1
             if finding.verdict not in ("pass", *PASSED_OVER):
                 report.findings.append(replace(finding, arm=task.arm.name))
@@ -200,7 +203,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
             pipe.send(report)
             report, sent = Report(index + 1, index + 1), time.monotonic()
     report.done, report.stop = True, max(report.stop, len(cases))
-    report.fingerprint = dict(backend.fingerprint())
+    report.fingerprint = versions(backend)
     wal.clear()
     pipe.send(report)
 
@@ -267,7 +270,7 @@ def _by_laws(case: Case, backend: Backend, task: Task) -> Finding:
     try:
         return examine_laws(case, backend, partial(_excluded, backend, task))
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        return Finding(str(case), "crash", reason=shorten(f"raised {error!r}"))
+        return Finding(str(case), "crash", reason=f"raised {one_line(error)}")
 
 
 def _excluded(backend: Backend, task: Task, case: Case) -> str | None:
@@ -313,4 +316,4 @@ def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, task: Ta
             finding = examine_rejection(case, backend, announce, task.invalid) or finding
         return finding
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        return Finding(str(case), "crash", reason=shorten(f"{note}raised {error!r}"))
+        return Finding(str(case), "crash", reason=f"{note}raised {one_line(error)}")

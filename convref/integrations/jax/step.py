@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import dispatch
+from ...backends import protocol
 from ...backends.jax import JaxBackend
 from ...backends.jax.ops import run as run_by_xla
 from ...case import Call, Spec
@@ -131,7 +132,7 @@ class Step:
             None if a is None else np.asarray(a, numpy_dtype(self.call.dtype_of(r)))
             for r, a in zip(self.call.roles, self._operands(arrays, _zeros))
         ]
-        found = self._wanted(self._backend.run(self.call, *operands))
+        found = self._wanted(protocol.computed(self._backend, self.call, "numpy", operands))
         return [np.asarray(a, like.dtype) for a, like in zip(found, self.results)]
 
     def _wanted(self, found: Sequence[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
 
-from ...errors import invalid
+from ...errors import a_kind, invalid
 from ...judge import Numerics
 from ...judge.programs import Program, Report, Tape, judged
 
@@ -181,7 +181,7 @@ def _leaves(tree: Any) -> tuple[dict[str, Any], Any]:
 def _wrong_form(name: str, got: Any, want: Any, form: dict[str, bool]) -> str:
     kinds = [isinstance(leaf, torch.Tensor) for leaf in (got, want)]
     if any(kinds) and not all(kinds):
-        return f"wrong: {name} is a {type(got).__name__}, needs a {type(want).__name__}"
+        return f"wrong: {name} is {a_kind(got)}, needs {a_kind(want)}"
     if all(kinds) and got.shape != want.shape:
         return f"wrong: {name} has shape {tuple(got.shape)}, needs {tuple(want.shape)}"
     for what in (what for what, is_checked in form.items() if is_checked and all(kinds)):

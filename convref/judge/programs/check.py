@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ...errors import one_line
 from ..numerics import Numerics
 from .data import for_program
 from .report import Program, judged, tensors
@@ -72,7 +73,7 @@ def _laws(
     try:
         first = candidate(*args)
     except Exception as error:  # whatever a kernel raises on valid arguments
-        yield "accepts valid arguments", f"{type(error).__name__}: {error}"
+        yield "accepts valid arguments", one_line(error)
         return
     report = judged(program, first)
     if not report and report.verdict.kind == "wrong":

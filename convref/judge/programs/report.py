@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
-from ...errors import ConvrefError, UnsupportedError, invalid
+from ...errors import ConvrefError, UnsupportedError, a_kind, invalid, one_line
 from ..numerics import Numerics
 from ..verdicts import Verdict
 from .pair import Pair, Tensor, store
@@ -51,7 +51,7 @@ class Program:
             raise
         except Exception as error:  # of any kind: PyTorch raises AssertionError without a GPU
             devices = {str(t.device) for t in tree_leaves(self.args) if hasattr(t, "device")}
-            what = f"the reference raises {type(error).__name__}: {error}"
+            what = f"the reference raises {one_line(error)}"
             what += f" (devices of args: {', '.join(sorted(devices)) or 'none'})"
             raise invalid("assert_close", what) from error
         return trace, tensors(found)
@@ -63,7 +63,7 @@ def tensors(results: Any, where: str = "the reference") -> dict[str, Tensor]:
     named = {f"output{keystr(path)}": leaf for path, leaf in flat if leaf is not None}
     for name, leaf in named.items():
         if not isinstance(leaf, torch.Tensor):
-            what = f"{name} of {where} is a {type(leaf).__name__}, needs a tensor"
+            what = f"{name} of {where} is {a_kind(leaf)}, needs a tensor"
             raise invalid("assert_close", what)
     return named
 

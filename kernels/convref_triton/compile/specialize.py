@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import triton.language as tl
 from triton.runtime.jit import JITFunction
 
-from convref.errors import ConvrefError, invalid, shorten
+from convref.errors import ConvrefError, a_kind, invalid, shorten
 
 from ..hopper.precompiled import Precompiled
 from ..plan.launch import Descriptor, Launch, Slot, is_group, map_arguments, regroup
@@ -97,7 +97,7 @@ def specialize(launch: Launch) -> Specialization:
             raise invalid(kernel.name, what)
         return Specialization(kernel, kernel.signature, {}, {}, {})
     if not isinstance(kernel, JITFunction):
-        what = f"is a {type(kernel).__name__}, needs a kernel made by triton.jit (not interpreted)"
+        what = f"is {a_kind(kernel)}, needs a kernel made by triton.jit (not interpreted)"
         raise invalid(getattr(kernel, "__name__", "kernel"), what)
     given = {**launch.constants, **launch.arguments}
     values = {p.name: _value(kernel, p, given) for p in kernel.params}
@@ -190,7 +190,7 @@ class _Types:
             kind = ("*k" if rules.const else "*") + self._element(name, value)
             return kind, rules.alignment and value.aligned
         if not isinstance(value, int):
-            what = f"{name} is a {type(value).__name__}, needs a Slot, a number, None or a tuple"
+            what = f"{name} is {a_kind(value)}, needs a Slot, a number, None or a tuple"
             raise self._error(what)
         if value == 1 and rules.ones:
             return "constexpr", False

@@ -258,3 +258,21 @@ def test_messages_name_what_has_no_derivative():
     twice = jax.jacfwd(jax.jacfwd(partial(convref.silu, backend="numpy")))
     with pytest.raises(UnsupportedError, match=r"^silu: .* needs backend='jax'"):
         twice(x)
+
+
+class Bare(type(dispatch.load("numpy"))):
+    """A third-party backend that returns an array where a tuple is needed."""
+
+    def run(self, call, *operands):
+        return super().run(call, *operands)[0]
+
+
+def test_results_of_another_form_do_not_reach_the_caller(monkeypatch):
+    monkeypatch.setattr(convref, "bare", Bare(), raising=False)
+    with pytest.raises(ConvrefError, match="run returned an ndarray, needs a tuple of y"):
+        convref.relu(jnp.ones((2, 1, 3)), backend="convref:bare")
+
+
+def test_keys_of_random_numbers_are_refused():
+    with pytest.raises(ConvrefError, match=r"relu: input has dtype key<fry>"):
+        convref.relu(jax.random.key(0))
