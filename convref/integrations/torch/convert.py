@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ... import dispatch
+from ...errors import a_kind, invalid
 from ._blocks import OWN
 from ._intercept import Intercepted, functions_called, intercepted
 from ._layers import LAYERS, Layer
@@ -100,6 +101,7 @@ def convert(model: Any, backend: str | None = None) -> Report:
       (1): RReLU(lower=0.125, upper=0.3333333333333333)
     )
     """
+    check_module("convert", model)
     if isinstance(backend, str) and backend != "auto":
         dispatch.load(backend)  # raises here rather than in the first forward
 
@@ -138,6 +140,7 @@ def revert(model: Any) -> Report:
     >>> type(model[0]) is torch.nn.Conv2d
     True
     """
+    check_module("revert", model)
 
     def swap(module: Any) -> str:
         del module.backend
@@ -152,6 +155,12 @@ def revert(model: Any) -> Report:
         return None if "replaces" in vars(type(module)) else "no layer of convref's"
 
     return _each("reverted", model, swap, why)
+
+
+def check_module(where: str, model: Any) -> None:
+    """Raise unless a model is a module."""
+    if not isinstance(model, torch.nn.Module):
+        raise invalid(where, f"model is {a_kind(model)}, needs a torch.nn.Module")
 
 
 def _each(

@@ -14,7 +14,7 @@ from ._kernels import PassConfig, call_of
 from ._library import NAMESPACE
 from ._native import Observer
 from ._table import BY_NAME, ROWS
-from .convert import is_layer, show, table, why_left
+from .convert import check_module, is_layer, show, table, why_left
 
 _HEADER = ("layer", "class", "line", "backend", "why")
 
@@ -85,6 +85,7 @@ def explain(model: Any, *inputs: Any, verbose: bool = True) -> Explanation:
     0 | conv.fprop:n1c1k2_i5x5_f3x3 | numpy | selected by the caller
     1 |  | torch.nn | convref has no such layer
     """
+    check_module("explain", model)
     watched = _Watched(model)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         state = {**dict(model.named_parameters()), **dict(model.named_buffers())}

@@ -15,7 +15,7 @@ from . import _blocks
 from ._blocks import OWN, ConvAct, ConvBNAct
 from ._folding import folded
 from ._layers import ACTIVATIONS, LAYERS, Layer, uses_batch
-from .convert import Report, Row, convert, why_left
+from .convert import Report, Row, check_module, convert, why_left
 
 _CONVS = ("Conv", "ConvTranspose")
 _RANKED = {getattr(torch.nn, f"{kind}{rank}d"): (kind, rank) for kind in _CONVS for rank in RANKS}
@@ -79,6 +79,7 @@ def fuse(model: Any, backend: str | None = None) -> Report:
     class      count  what
     ConvAct2d  1      Conv2d + BatchNorm2d + ReLU
     """
+    check_module("fuse", model)
     if model.training:
         raise invalid("fuse", "the model is training, needs eval()")
     opaque: dict[Any, str] = {}

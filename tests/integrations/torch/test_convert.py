@@ -198,6 +198,15 @@ def test_a_lazy_layer_is_swapped_once_it_has_sizes():
     assert type(model[0]) is nn.Conv2d
 
 
+@pytest.mark.parametrize("refuses", [convert, revert, fuse, explain])
+@pytest.mark.parametrize(
+    ("model", "kind"), [(None, "None"), (torch.relu, "a builtin"), (T.Conv2d, "a type")]
+)
+def test_what_is_no_module_is_refused(refuses, model, kind):
+    with pytest.raises(ConvrefError, match=f"{refuses.__name__}: model is {kind}"):
+        refuses(model)
+
+
 def test_an_unknown_backend_changes_nothing():
     model = network()
     with pytest.raises(ConvrefError, match="'nobody' is unknown"):
