@@ -7,8 +7,9 @@ network is also predicted by the fit to the others.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from math import exp, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,11 +25,14 @@ from .tuner import FEW
 if TYPE_CHECKING:
     from convref_triton.plan.cost import Rates, Work
 
-# Rates that are fitted, each by these factors in turn until none of them helps.
-FITTED = (
-    *("l2", "latency", "fill", "stored"),
-    *("empty_us", "maps_us", "launch_us", "copy_us", "copy"),
-)
+# Rates that are fitted, by the part of a time in `convref_triton.plan.cost` that depends on them:
+# each by these factors in turn until none of them helps.
+PARTS = {
+    "bound_us": ("l2", "latency"),
+    "ends_us": ("fill", "stored"),
+    "beside_us": ("empty_us", "maps_us", "launch_us", "copy_us", "copy"),
+}
+FITTED = tuple(name for names in PARTS.values() for name in names)
 FACTORS = (0.5, 0.8, 0.95, 0.99, 1.01, 1.05, 1.25, 2.0)
 REACHED = np.arange(0.05, 1.3, 0.01)  # above 1 where the other figures are too pessimistic
 FAR = 0.1  # errors of the logarithm of time beyond this count linearly: outliers move no rate
@@ -88,38 +92,53 @@ def rates_of(rows: Sequence[records.Record]) -> Rates:
 
 def fitted(found: Sequence[Timed], sms: int, rates: Rates) -> Rates:
     """Return the rates with the least error of the logarithm of time, a descent from `rates`."""
-    error, best = _missed(found, sms, rates)
+    parts = _parts(found, sms, rates)
+    error, best = _missed(found, parts, rates)
     while True:
         before = error
         for name in FITTED:
             tried = (replace(best, **{name: getattr(best, name) * by}) for by in FACTORS)
             error, best = min(
-                ((error, best), *(_missed(found, sms, one) for one in tried)),
+                ((error, best), *(_missed(found, parts, one) for one in tried)),
                 key=lambda one: one[0],
             )
         if error >= 0.999 * before:
             return best
 
 
-def _missed(found: Sequence[Timed], sms: int, rates: Rates) -> tuple[float, Rates]:
-    """Return the error of rates with the best share of each kernel, and these rates."""
-    from convref_triton.plan.cost import beside_us, bound_us, ends_us
+def _parts(found: Sequence[Timed], sms: int, rates: Rates) -> Callable[..., Any]:
+    """Return a function that gives a part of the time of each row, by the rates it depends on."""
+    from convref_triton.plan import cost
 
+    of = {
+        "bound_us": partial(cost.bound_us, sms=sms),
+        "ends_us": partial(cost.ends_us, sms=sms),
+        "beside_us": cost.beside_us,
+    }
+
+    @cache
+    def part(name: str, *values: float) -> Any:
+        changed = replace(rates, **dict(zip(PARTS[name], values, strict=True)))
+        return np.array([of[name](one.work, rates=changed) for one in found])
+
+    return part
+
+
+def _missed(found: Sequence[Timed], parts: Callable[..., Any], rates: Rates) -> tuple[float, Rates]:
+    """Return the error of rates with the best share of each kernel, and these rates."""
     kernels = sorted({one.work.kernel for one in found})
     of = np.array([kernels.index(one.work.kernel) for one in found])
-    steps, ends, beside = np.array(
-        [
-            (
-                bound_us(one.work, sms, rates),
-                ends_us(one.work, sms, rates),
-                beside_us(one.work, rates),
-            )
-            for one in found
-        ]
-    ).T
+    steps, ends, beside = (
+        parts(part, *(getattr(rates, name) for name in names)) for part, names in PARTS.items()
+    )
     moved, us = np.array([(one.moved / rates.memory, one.us) for one in found]).T
-    expected = np.hypot(steps / REACHED[:, None] + ends, moved) + beside
-    errors = np.hypot(np.log(expected / us), FAR) - FAR  # (shares, rows)
+    errors = steps / REACHED[:, None]  # (shares, rows); in place, as a new megabyte takes longer
+    errors += ends
+    np.hypot(errors, moved, out=errors)
+    errors += beside
+    errors /= us
+    np.hypot(np.log(errors, out=errors), FAR, out=errors)
+    errors -= FAR
     sums = np.array([np.bincount(of, row) for row in errors])  # (shares, kernels)
     shares = [float(REACHED[i]) for i in sums.argmin(0)]
     return float(sums.min(0).sum()), replace(rates, reached=dict(zip(kernels, shares)))
