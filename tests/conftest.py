@@ -29,7 +29,11 @@ settings.register_profile("default", max_examples=60, derandomize=True, **_COMMO
 settings.register_profile("nightly", max_examples=2_500, print_blob=True, **_COMMON)
 with contextlib.suppress(ImportError):  # psutil, which the court needs
     from convref.conformance import causes
+    from convref.conformance.workers import engine
 
+    # The fork server starts once: without torch, each worker of a backend that uses it imports it.
+    _preload = engine.preload
+    engine.preload = lambda _: _preload(("torch",))
     # On a slow machine too, shrinking ends where no smaller case fails.
     causes.SHRINK_SECONDS = causes.TOTAL_SECONDS = math.inf
 # Workers keep there what Hypothesis reads in all modules, 0.4 s for each process otherwise.
@@ -57,6 +61,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     """What was imported and collected stays: each full collection would visit all of it again."""
+    gc.set_threshold(20_000, 20, 20)  # what tests import is as large, and stays too
     gc.enable()
     gc.freeze()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tomllib
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -232,10 +231,8 @@ def verdicts():
     from convref.conformance.causes import run_lines
     from convref.conformance.workers.engine import Engine, Limits
 
-    # The next fork server imports torch once; a crash would cost a worker's own import otherwise.
-    forkserver._forkserver._stop()
     found: dict[str, dict[str, str]] = {}
-    for name in sorted({region.backend for region in shipped()}, key=lambda name: name != "torch"):
+    for name in sorted({region.backend for region in shipped()}):
         try:
             dispatch.load(name)
         except ImportError:
