@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields
 from decimal import Decimal
@@ -439,6 +439,15 @@ NIGHTLY = pytest.mark.nightly(reason="made from the definition of rank 2")
 OF_OTHER_RANKS = [pytest.param(n, marks=NIGHTLY) for n in FUNCTIONS if rank_of(n) != 2]
 
 
+@pytest.fixture(scope="module")
+def few_elements_are_printed() -> Iterator[None]:
+    """A message has the ends of what is printed of a tensor, most of the time otherwise."""
+    torch.set_printoptions(threshold=1, edgeitems=1)
+    yield
+    torch.set_printoptions(profile="default")
+
+
+@pytest.mark.usefixtures("few_elements_are_printed")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*(n for n in FUNCTIONS if rank_of(n) == 2), *OF_OTHER_RANKS])
 def test_any_value_is_computed_or_refused_in_words(name: str) -> None:
