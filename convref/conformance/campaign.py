@@ -90,26 +90,23 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
         from .workers.fleet import connect
 
         connect(settings.ray)
-    outcome = Outcome(settings, Tally())
-    _resume(settings, outcome.tally)
-    log, began = Log(settings.log), time.monotonic()
-    log.write("start", **_identity(settings))
+    outcome, began = Outcome(settings, Tally()), time.monotonic()
     one = settings.axes.device != "cpu"  # one process at a time is what a GPU runs
     jobs = settings.jobs or (1 if one else available_jobs())
-    with (
-        contextlib.closing(log),
-        Engine(settings.backend, jobs=jobs, limits=settings.limits) as engine,
-    ):
-        try:
-            ready = _draw(settings, engine, outcome, log, watch, began)
-            if settings.shrinks:
-                _report_failures(engine, outcome, log, watch, ready)
-        except KeyboardInterrupt:
-            goes_on = "; the same command goes on from the log" if settings.log else ""
-            outcome.stopped = f"interrupted{goes_on}"
-        outcome.tally.fingerprint = engine.fingerprint
-        outcome.elapsed = time.monotonic() - began
-        log.write("end", elapsed=outcome.elapsed, fingerprint=engine.fingerprint)
+    with contextlib.closing(Log(settings.log)) as log:
+        _resume(settings, outcome.tally)
+        log.write("start", **_identity(settings))
+        with Engine(settings.backend, jobs=jobs, limits=settings.limits) as engine:
+            try:
+                ready = _draw(settings, engine, outcome, log, watch, began)
+                if settings.shrinks:
+                    _report_failures(engine, outcome, log, watch, ready)
+            except KeyboardInterrupt:
+                goes_on = "; the same command goes on from the log" if settings.log else ""
+                outcome.stopped = f"interrupted{goes_on}"
+            outcome.tally.fingerprint = engine.fingerprint
+            outcome.elapsed = time.monotonic() - began
+            log.write("end", elapsed=outcome.elapsed, fingerprint=engine.fingerprint)
     outcome.log_error = log.error
     return outcome
 

@@ -6,6 +6,7 @@ executed; counts, verdicts and case lines are checked, and sizes are limited.
 
 import contextlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -39,6 +40,21 @@ class Log:
                 self.file = path.open("a", encoding="utf-8")
             except OSError as error:
                 raise invalid("log", f"{path}: {error.strerror}") from None
+            self._lock(path)
+
+    def _lock(self, path: Path) -> None:
+        """Refuse a file that another campaign writes: both would count the same chunks."""
+        if sys.platform == "win32":
+            return
+        import fcntl
+
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise invalid("log", f"{path} is written by another check, needs its own") from None
+        except OSError:  # a file system without locks
+            return
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event."""

@@ -263,6 +263,19 @@ def test_a_file_that_is_no_log_is_left_as_it_is(hostile, tmp_path, text):
     assert settings.log.read_text() == text
 
 
+def test_two_campaigns_do_not_write_one_log(hostile, tmp_path):
+    settings = _settings(hostile, "right", tmp_path)
+    campaign.run(settings)
+    kept = settings.log.read_text()
+    with (
+        contextlib.closing(Log(settings.log)),
+        pytest.raises(ConvrefError, match="is written by another check"),
+    ):
+        campaign.run(settings)
+    assert settings.log.read_text() == kept
+    assert campaign.run(settings).good
+
+
 def test_a_full_disk_costs_the_log_only(hostile, tmp_path):
     full = Path("/dev/full")
     if not full.exists():

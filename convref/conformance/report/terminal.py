@@ -77,8 +77,9 @@ def _rate(outcome: Outcome) -> str:
 def show(outcome: Outcome, console: Console) -> None:
     """Print the table of a campaign and each failure."""
     made_of = ", ".join(f"{k} {v}" for k, v in outcome.tally.fingerprint.items())
+    versions = f" ({made_of})" if made_of else ""  # none if it was interrupted while it started
     console.print(
-        f"\n[bold]{escape(outcome.settings.backend)}[/] ({escape(made_of)}), "
+        f"\n[bold]{escape(outcome.settings.backend)}[/]{escape(versions)}, "
         f"seed {outcome.settings.axes.seed}: {_rate(outcome)}"
     )
     if len(outcome.tally.arms) > 1:
