@@ -42,7 +42,7 @@ def shaped(name, case, rng):
     elif name == "columns":
         sizes = 8 * rng.randint(1, 18), 8 * rng.randint(1, 28)
         case = regrouped(case, rng.randint(1, 2), *rng.sample(sizes, 2))
-    elif name == "depthwise_wgrad":
+    elif name in ("depthwise_taps", "depthwise_wgrad"):
         case = channels_innermost(regrouped(case, rng.randint(1, 18), 1, 1))
     return case
 

@@ -14,9 +14,9 @@ from convref_triton.common.geometry import geometry, operands
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
 from convref_triton.compile.specialize import specialize
-from convref_triton.conv import depthwise, depthwise_wgrad, direct, direct_wgrad
+from convref_triton.conv import depthwise, depthwise_taps, depthwise_wgrad, direct, direct_wgrad
 from convref_triton.plan.builder import Builder
-from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.choose import expected, offered, plan
 from convref_triton.plan.task import Task
 
 SUMS = ("fprop", "jvp", "dgrad")
@@ -51,14 +51,18 @@ def test_filter_cotangents_are_right(case, groups, big, small, pick):
     assert verdict_if_admitted(regrouped(case, groups, big, small), direct_wgrad, pick)
 
 
-@given(cases(passes=["wgrad"], dtypes=("f32", "bf16", "f16"), **SMALL), GROUPS, PICK)
-def test_depthwise_filter_cotangents_are_right(case, groups, pick):
+FILTER = st.sampled_from([depthwise_taps, depthwise_wgrad])
+
+
+@given(cases(passes=["wgrad"], dtypes=("f32", "bf16", "f16"), **SMALL), GROUPS, FILTER, PICK)
+def test_depthwise_filter_cotangents_are_right(case, groups, kernel, pick):
     case = channels_innermost(regrouped(case, groups, 1, 1))
-    assert verdict_if_admitted(case, depthwise_wgrad, pick)
+    assert verdict_if_admitted(case, kernel, pick)
 
 
 KERNELS = {
     "depthwise": depthwise,
+    "depthwise_taps": depthwise_taps,
     "depthwise_wgrad": depthwise_wgrad,
     "direct": direct,
     "direct_wgrad": direct_wgrad,
@@ -86,6 +90,10 @@ LINES = {
     "conv.wgrad:n1c3k3g3_i20_f5_p9:mem=nhwc": "depthwise_wgrad",
     "conv.wgrad:n1c3k3g3_i3x2_f1x3_p0x7:mem=nhwc": "depthwise_wgrad",
     "conv.wgrad:n2c3k3g3_i12x70_f3x3_p-2:mem=nhwc:fill=normal": "depthwise_wgrad",
+    "conv.wgrad:n2c40k40g40_i9x35_f3x3_p1:dt=bf16:mem=nhwc:fill=inf": "depthwise_taps",
+    "conv.wgrad:n2c5k5g5_i13x9_f9x13_p4x6:dt=f16:mem=nhwc": "depthwise_taps",
+    "conv.wgrad:n2c3k3g3_i3x5x6_f2x3x3_s1x2x2_p1:mem=nhwc:fill=nan": "depthwise_taps",
+    "conv.wgrad:n1c7k7g7_i9x7_f5x5_p2:t=1:mem=nhwc:dt=f16": "depthwise_taps",
     "conv.wgrad:n2c3k3g3_i13x9_f9x7_p4:dt=bf16": "direct_wgrad",
     "conv.wgrad:n2c8k4g4_i9x12_f3x3_s2_d1x2_p1:fill=inf": "direct_wgrad",
 }
@@ -114,6 +122,23 @@ def test_each_pair_of_pixels_is_added_once():
         assert told
 
 
+def test_the_sums_of_short_strips_are_added_eight_taps_at_a_time():
+    """A program adds 14 columns of a strip, and then the sums of its four warps."""
+    call = parse("conv.wgrad:n32c384k384g384_i14x14_f7x7_p3:dt=bf16:mem=nhwc:dev=cuda").call
+    task = Task(Builder(call, operands(call)), geometry(call.conv), "dw")
+    tile = depthwise_taps.SPEC.best(task)
+    one, other = (spec.work_of(task, tile) for spec in (depthwise_taps.SPEC, depthwise_wgrad.SPEC))
+    assert one.issued < other.issued
+    assert str(expected(task)[0]) == f"depthwise_taps {tile}"
+    held = [
+        aot.compile(specialize(plan(call, operands(call), choice).steps[0]), "sm_90").metadata
+        for choice in offered(call, operands(call))
+        if choice.tile == tile and choice.kernel.startswith("depthwise")
+    ]
+    taps, all_at_once = (metadata["shared"] for metadata in held)
+    assert 4 * taps <= all_at_once
+
+
 LARGE = ("f13x13_p6", "f7x7_s2_p3", "f21x3_p10x1")
 
 
@@ -121,7 +146,7 @@ def spills_of(filters, arch):
     """Yield (choice, spills) of the filter cotangent on each tile, the chosen one first."""
     call = parse(f"conv.wgrad:n8c128k128g128_i56x56_{filters}:dt=bf16:mem=nhwc").call
     for choice in offered(call, operands(call), arch):
-        if choice.kernel == "depthwise_wgrad":
+        if choice.kernel in ("depthwise_taps", "depthwise_wgrad"):
             launch = plan(call, operands(call), choice, arch=arch).steps[0]
             yield choice, inspect(aot.compile(specialize(launch), arch)).spills
 

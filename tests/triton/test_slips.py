@@ -23,6 +23,7 @@ from convref_triton.conv import (
     blocks_wgrad,
     classes,
     columns,
+    depthwise_taps,
     depthwise_wgrad,
     gather,
     integer,
@@ -143,6 +144,15 @@ COLUMNS = (
     ("conv.dgrad:n1c104k16_i9_f3_s2_p1:dt=bf16", " + first[2] * w_s", ""),
     ("conv.fprop:n1c16k104_i5_f3:dt=bf16", "more < K, C", "more < 0, C"),
 )
+DEPTHWISE_TAPS = (
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "c + k, d + l", "c, d + l"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f5x5_p1:mem=nhwc", "sums[8 * i : 8 * i + 8]", "sums[:8]"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "values[i + 2 **", "values[i + 0 * 2 **"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "known & (p + i < P)", "known"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "x = -1 - m", "x = -m"),
+    ("conv.wgrad:n2c9k9g9_i6x30_f3x3_s2_p1:mem=nhwc", "also = below(i_w + far, W)", "also = known"),
+    ("conv.wgrad:n2c9k9g9_i5x31_f13x9_p6x4:mem=nhwc", "& (r_0 + j // S < TAPS[1])", ""),
+)
 DEPTHWISE_WGRAD = (
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "known & (p + i < P)", "known"),
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "x = -1 - m", "x = -m"),
@@ -164,6 +174,7 @@ SLIPS = [
         (blocks_wgrad, BLOCKS_WGRAD),
         (classes, CLASSES),
         (columns, COLUMNS),
+        (depthwise_taps, DEPTHWISE_TAPS),
         (depthwise_wgrad, DEPTHWISE_WGRAD),
         (powers, forward, backward, pool, POWERS),
         (backward, pool, NORMS),

@@ -16,10 +16,10 @@ from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
 from convref_triton.compile.specialize import specialize
-from convref_triton.conv import unfold
 from convref_triton.plan import archs
 from convref_triton.plan.choose import plan
 from convref_triton.plan.launch import Launch
+from convref_triton.unfold import unfold
 
 CASES = cases(
     ops=["unfold", "fold"], dtypes=("f32", "bf16", "f16"), max_elements=300, max_macs=2_000

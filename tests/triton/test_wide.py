@@ -20,6 +20,7 @@ from convref_triton.common.geometry import operands as layouts
 from convref_triton.conv import (
     bgrad,
     depthwise,
+    depthwise_taps,
     depthwise_wgrad,
     direct,
     direct_wgrad,
@@ -27,12 +28,12 @@ from convref_triton.conv import (
     flat,
     gather,
     split,
-    unfold,
     wgrad,
 )
 from convref_triton.interpreter import StrictError, memory
 from convref_triton.plan.choose import plan
 from convref_triton.run import interpreted
+from convref_triton.unfold import unfold
 
 # A kernel, its limit, a line whose tile spans three images, and the operand with wide strides.
 FAR = (
@@ -44,9 +45,9 @@ FAR = (
     (direct, direct, "conv.fprop:n3c4k4g2_i3x2_f2x2_s2_p1:dt=bf16", "x"),
     (wgrad, wgrad, "conv.wgrad:n3c8k8_i3x2_f2x2:dt=bf16:mem=nhwc", "x"),
     (direct_wgrad, direct_wgrad, "conv.wgrad:n3c3k3g3_i4x3_f3x3_p1:dt=bf16", "x"),
-    (
-        *(depthwise_wgrad, depthwise_wgrad),
-        *("conv.wgrad:n3c3k3g3_i4x3_f3x3_p1:dt=bf16:mem=nhwc", "x"),
+    *(
+        (kernel, depthwise_wgrad, "conv.wgrad:n3c3k3g3_i4x3_f3x3_p1:dt=bf16:mem=nhwc", "x")
+        for kernel in (depthwise_taps, depthwise_wgrad)
     ),
     (bgrad, bgrad, "conv.bgrad:n3c1k5_i3x2_f1x1:dt=bf16", "dy"),
     (unfold, unfold, "unfold.fprop:n3c3_i4x3_f3x2_p1:dt=bf16", "x"),

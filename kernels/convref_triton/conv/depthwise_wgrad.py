@@ -255,32 +255,39 @@ def walk(geometry: Geometry, tile: Tile) -> Walk:
 
 
 def depthwise_wgrad_work(task: Task, tile: Tile) -> Work:
-    """Return the work of the programs of all splits, which add their strips in turn."""
-    shape, path, splits = task.geometry, walk(task.geometry, tile), _splits(task, tile)
-    rows, s, each = group_of_rows(shape, tile), shape.filter[2], tile.per_thread
-    reads = ((tile.side - 1) * shape.stride[1] + rows) * shape.stride[2] + tile.side
-    column = reads * (9 + each) + rows * s * tile.side * each
-    programs, steps = splits * _programs(shape, tile), -(-_blocks(shape, tile) // splits)
-    instructions = steps * path.run * column + 100
-    if tile.warps > 1:  # the warps' sums are added through shared memory
-        instructions += SUMMED * rows * s * each
-    fours = -(-programs * tile.warps // 4)
-    work = cost.thread_work(fours, instructions, tile._replace(warps=4), reached=0.5)
+    taps = group_of_rows(task.geometry, tile) * task.geometry.filter[2]
+    return sums_work(task, tile, 2 ** (taps - 1).bit_length() * tile.warps)
+
+
+def sums_work(task: Task, tile: Tile, shared: int) -> Work:
+    """Return the work of the programs of all splits, which add their strips in turn.
+
+    The sums of several warps are added through shared memory, which is written and read `shared`
+    times for each channel, a channel at a time.
+    """
+    shape, path, count = task.geometry, walk(task.geometry, tile), splits(task, tile)
+    taps, each = group_of_rows(shape, tile) * shape.filter[2], tile.per_thread
+    reads = ((tile.side - 1) * shape.stride[1] + group_of_rows(shape, tile)) * shape.stride[2]
+    column = (reads + tile.side) * (9 + each) + taps * tile.side * each
+    blocks = -(-_blocks(shape, tile) // count)
+    instructions = blocks * path.run * column + 100 + SUMMED * taps * each * (tile.warps > 1)
+    fours = -(-count * _programs(shape, tile) * tile.warps // 4)
+    work = cost.thread_work(fours, instructions, tile._replace(warps=4), reached=0.7)
     if tile.warps > 1:
-        kept = 2 ** (rows * s - 1).bit_length() * tile.bn  # of a warp, a bank for 32 of them
-        work = work._replace(issued=work.issued + archs.ISSUED * 2 * kept * tile.warps)
+        work = work._replace(issued=work.issued + archs.ISSUED * 2 * shared * tile.bn)
     size = prod(task.builder.call.problem.shape(task.role))
-    return work._replace(beside=8.0 * splits * size, launches=2) if splits > 1 else work
+    return work._replace(beside=8.0 * count * size, launches=2) if count > 1 else work
 
 
 def add_depthwise_wgrad(task: Task, tile: Tile) -> None:
-    a, b = task.pairs[0][:: -1 if task.builder.call.conv.transposed else 1]
-    w, shape = task.result(), task.geometry
-    splits = _splits(task, tile)
-    add_in_parts(
-        task.builder, w, splits,
-        lambda part: depthwise_wgrad_launch(shape, (a, b), part, tile, splits), MANY,
-    )  # fmt: skip
+    w, count = task.result(), splits(task, tile)
+    add_in_parts(task.builder, w, count, lambda part: part_launch(task, part, tile), MANY)
+
+
+def part_launch(task: Task, part: Tensor, tile: Tile) -> Launch:
+    """Return the launch that computes a result, or its parts, of which `part` is the first."""
+    pair = task.pairs[0][:: -1 if task.builder.call.conv.transposed else 1]
+    return depthwise_wgrad_launch(task.geometry, pair, part, tile, splits(task, tile))
 
 
 def _strips(geometry: Geometry, tile: Tile) -> tuple[int, int, int]:
@@ -299,7 +306,7 @@ def _programs(geometry: Geometry, tile: Tile) -> int:
     return -(-geometry.groups // tile.bn) * -(-r // group_of_rows(geometry, tile)) * t
 
 
-def _splits(task: Task, tile: Tile) -> int:
+def splits(task: Task, tile: Tile) -> int:
     """Return the number of splits: programs fill a GPU, parts are few beside the operands."""
     shape, size = task.geometry, prod(task.builder.call.problem.shape(task.role))
     blocks = _blocks(shape, tile)

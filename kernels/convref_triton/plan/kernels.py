@@ -8,6 +8,7 @@ from ..conv import (
     classes,
     columns,
     depthwise,
+    depthwise_taps,
     depthwise_wgrad,
     direct,
     direct_wgrad,
@@ -19,13 +20,13 @@ from ..conv import (
     scaled,
     split,
     tma,
-    unfold,
     wgrad,
 )
 from ..hopper import gluon
 from ..norm import norm, rows
 from ..pool import pool, unpool
 from ..resize import resize
+from ..unfold import unfold
 from .spec import KernelSpec
 
 # The earlier one is preferred where estimates tie; of each kind, one kernel accepts every task.
@@ -43,6 +44,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     im2col.SPEC,
     tma.SPEC,
     gather.SPEC,
+    depthwise_taps.SPEC,
     depthwise_wgrad.SPEC,
     blocks_wgrad.SPEC,
     direct_wgrad.SPEC,
