@@ -24,7 +24,7 @@ from convref_triton.plan.choose import plan
 from convref_triton.run import interpreted
 
 DTYPES = ("f32", "bf16", "f16")
-SMALL = {"max_elements": 800, "max_macs": 8_000}  # the interpreter takes a second per 10,000
+SMALL = {"max_elements": 800, "max_macs": 8_000}
 FEW = {"max_elements": 400, "max_macs": 4_000}  # an epilogue sees elements, not sums
 A_THIRD = settings(max_examples=settings.default.max_examples // 3)
 

@@ -112,7 +112,7 @@ def one_by_one(x, y, BLOCK: tl.constexpr):
     p = tl.program_id(0)
     a = tl.load(x + p * BLOCK + tl.arange(0, BLOCK))
     scan = tl.cumsum(a, 0) + tl.gather(a, (a + p) % BLOCK, 0) + tl.histogram(a % 4, BLOCK)
-    order = tl.sort(a) + tl.flip(a, 0) + tl.cumsum(a, 0, reverse=True)
+    order = tl.flip(a, 0) + tl.cumsum(a, 0, reverse=True)
     halves = tl.cat(a, scan, can_reorder=True).reshape(2, BLOCK)
     tl.store(y + p * BLOCK + tl.arange(0, BLOCK), scan + order + tl.sum(halves, 0))
 
