@@ -14,9 +14,10 @@ from convref_triton.backend import backend
 from convref_triton.compile import aot, classes
 from convref_triton.compile.inspection import shared
 from convref_triton.compile.sass import resources
-from convref_triton.conv import bgrad, dual, flat, gather, split, tma, unfold, wgrad
+from convref_triton.conv import bgrad, dual, flat, gather, split, tma, wgrad
 from convref_triton.plan import archs
 from convref_triton.plan.choose import refusal
+from convref_triton.unfold import unfold
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942")
 AGAIN = pytest.mark.nightly(reason="sm_89 has the room and the instructions of sm_86")

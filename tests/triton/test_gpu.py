@@ -351,13 +351,13 @@ class OnCard(torch.Tensor):
 
 
 def on_cards(*indices):
-    """Return a call on CUDA devices and its operands, one on each of these devices."""
+    """Return a call on CUDA devices and its operands, an image and filters on these devices."""
     call = parse("conv.fprop:n1c16k16_i4x4_f1x1:bias=0:dt=bf16:mem=nhwc:dev=cuda").call
     tensors = []
     for index, tensor in zip(indices, (torch.zeros(1, 16, 4, 4), torch.zeros(16, 16, 1, 1))):
         tensors.append(tensor.bfloat16().as_subclass(OnCard))
         tensors[-1].index = index
-    return call, tensors
+    return call, (*tensors, None)
 
 
 def test_operands_stay_on_their_device(device, monkeypatch):
@@ -384,9 +384,10 @@ def test_a_call_on_a_device_that_is_not_current():
     call, _ = on_cards()
     x, w = (torch.randn(16, n, device="cuda:1").bfloat16() for n in (16, 16))
     x, w = x.reshape(1, 16, 4, 4), w.reshape(16, 16, 1, 1)
-    found = backend.run(call, x, w)[0]
+    found = backend.run(call, x, w, None)[0]
+    (others,) = backend.run(call, x.to("cuda:0"), w.to("cuda:0"), None)
     assert found.device == x.device
-    assert torch.equal(found.cpu(), backend.run(call, x.to("cuda:0"), w.to("cuda:0"))[0].cpu())
+    assert torch.equal(found.cpu(), others.cpu())
 
 
 @pytest.mark.nightly(reason="measured under the nightly profile")

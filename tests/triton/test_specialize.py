@@ -191,5 +191,5 @@ def test_an_interpreted_kernel_is_refused():
     from triton.runtime.interpreter import InterpretedFunction
 
     interpreted = InterpretedFunction(aot_kernels.product.fn)
-    with pytest.raises(ConvrefError, match="product: is a InterpretedFunction, needs a kernel"):
+    with pytest.raises(ConvrefError, match="product: is an InterpretedFunction, needs a kernel"):
         specialize(replace(PRODUCT, kernel=interpreted))
