@@ -139,19 +139,22 @@ def function(op: ConvrefOp, node: Apply) -> Callable[..., Any]:
 
 
 def _plan(op: ConvrefOp, node: Apply, words: Any, starts: list[int]) -> Callable[[Any], None]:
-    """Return what writes the words of a call on operands of these sizes."""
-    backend, ins = _backend(op), node.inputs
-    slots = {role: i for i, role in enumerate(op.wanted, 1 + len(ins))}
+    """Return what writes the words of a call on operands of these sizes.
+
+    Numba pickles it, with all that it names: no backend, which keeps C pointers, and no graph.
+    """
+    dtypes = [v.type.numpy_dtype for v in node.inputs]
+    slots = {role: i for i, role in enumerate(op.wanted, 1 + len(dtypes))}
     operands = {role: i for i, role in enumerate(op.roles, 1)}
-    first, last = starts[-1], starts[len(ins)]
+    first, last = starts[-1], starts[len(dtypes)]
 
     def plan(sizes: Any) -> None:
-        parts = [tuple(sizes[a - 1 : b - 1]) for a, b in pairwise(starts[: len(ins) + 1])]
-        given = zip(ins, parts, strict=True)
+        parts = [tuple(sizes[a - 1 : b - 1]) for a, b in pairwise(starts[: len(dtypes) + 1])]
+        given = zip(dtypes, parts, strict=True)
         call = op.prepared(
-            *(np.broadcast_to(np.zeros((), v.type.numpy_dtype), shape) for v, shape in given)
+            *(np.broadcast_to(np.zeros((), dtype), shape) for dtype, shape in given)
         ).call
-        found = backend.native(call)
+        found = _backend(op).native(call)
         words[last:first] = [size for shape in op.shapes(*parts) for size in shape]
         for i, native in enumerate(found):
             places = [operands[r] if r else 0 for r in native.operands]
