@@ -1,7 +1,8 @@
 """The backend "triton": our kernels on CUDA tensors, and interpreted, strictly, on the CPU.
 
-`backend` does not choose kernels that no card has run. `unproven`, which ``convref.plan(...,
-unproven=True)`` uses, may; so may `backend` with ``CONVREF_UNPROVEN=1`` in the environment.
+`backend` does not choose kernels in Gluon that no card has run. `unproven`, which
+``convref.plan(..., unproven=True)`` uses, may; so may `backend` with ``CONVREF_UNPROVEN=1`` in the
+environment.
 """
 
 import os

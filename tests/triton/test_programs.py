@@ -45,8 +45,8 @@ def bits(buffers):
 
 @pytest.fixture
 def undone(monkeypatch):
-    """Return lists of what was undone and of what was split: equally many without an error."""
-    counts = {"undone": 0, "split": 0}
+    """Count what was undone and what was split, as often without an error; and programs at once."""
+    counts = {"undone": 0, "split": 0, "together": 0}
 
     def counting(owner, name, key):
         theirs = getattr(owner, name)
@@ -57,6 +57,13 @@ def undone(monkeypatch):
 
         monkeypatch.setattr(owner, name, method)
 
+    start = CheckedMemory.start
+
+    def started(memory, numbers, where):
+        counts["together"] = max(counts["together"], len(numbers))
+        start(memory, numbers, where)
+
+    monkeypatch.setattr(CheckedMemory, "start", started)
     counting(CheckedMemory, "undo", "undone")
     counting(programs.Split, "parts", "split")
     counting(programs.TooMany, "parts", "split")
@@ -131,6 +138,15 @@ def shapes(x, y, BLOCK: tl.constexpr):
     tl.store(y + p * BLOCK + i, tl.sum(cube, 0) - first + tl.sum(square) * tl.min(a, 0))
 
 
+@triton.jit
+def boxes(x, y, BLOCK: tl.constexpr):
+    p = tl.program_id(0)
+    of_all = tl.make_tensor_descriptor(x, [11, BLOCK], [BLOCK, 1], [1, BLOCK])
+    its_own = tl.make_tensor_descriptor(x, [p + 1, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
+    a = of_all.load([p, 0]).reshape(BLOCK) + tl.sum(its_own.load([0, 0]), 0)
+    tl.store(y + p * BLOCK + tl.arange(0, BLOCK), a)
+
+
 def results(kernel, arguments, grid=(11,), **options):
     """Return what a kernel stores in its tensors, by name."""
     mine = {n: a.clone() if hasattr(a, "clone") else a for n, a in arguments.items()}
@@ -138,7 +154,7 @@ def results(kernel, arguments, grid=(11,), **options):
     return {n: a.tolist() for n, a in mine.items() if hasattr(a, "tolist")}
 
 
-KERNELS = {branching: ("y", "z"), one_by_one: ("x", "y"), shapes: ("x", "y")}
+KERNELS = {branching: ("y", "z"), one_by_one: ("x", "y"), shapes: ("x", "y"), boxes: ("x", "y")}
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.fn.__name__)
@@ -155,6 +171,7 @@ def test_programs_that_differ_compute_what_they_do_one_by_one(
     given |= {"N": 40} if kernel is branching else {}
     together = results(kernel, given, constants={"BLOCK": 8})
     assert undone["undone"] == undone["split"]
+    assert undone["together"] > 1
     assert together == results(kernel, given, constants={"BLOCK": 8}, at_most=1)
     assert -1 not in together["y"]
 

@@ -1,8 +1,10 @@
-"""The loop of `depthwise_wgrad`, whose warps add the sums of eight taps at a time.
+"""Filter cotangents of depthwise convolutions: warps add the sums of eight taps at a time.
+
+The loop is a copy of that of `depthwise_wgrad`, whose measured rows are found by its source.
 
 A thread of `depthwise_wgrad` writes all of its sums side by side, so that the lanes of a warp write
-to the same bank. Here the lanes write the same tap of neighbouring channels, and sums that no tap
-has are not written.
+to the same bank. Here the lanes write the same tap of neighbouring channels, and padding up
+to a power of two is not written.
 """
 
 from dataclasses import replace

@@ -22,14 +22,20 @@ _ANY_AXES = {"create_fabs", "create_erf", "create_rsqrt", "create_bitcast", "cre
              "create_ptr_to_int", "create_idiv", "create_ashr", "create_fp_to_fp", "create_addptr",
              "create_split", "create_assert", "create_barrier", "create_get_num_programs",
              "create_dot", "create_descriptor_load", "create_descriptor_store"}  # fmt: skip
-_ELEMENTWISE = {"binary_op", "unary_op", "ternary_op", "cast_impl", "create_idiv"}  # they call one
+_ELEMENTWISE = {
+    "binary_op",
+    "unary_op",
+    "ternary_op",
+    "cast_impl",
+    "create_idiv",
+}  # what methods that work element by element call first
 
 
-ALONE = "alone"  # instead of values, of programs that run one by one
+ALONE = "alone"  # in a path, instead of a value: these programs run one by one
 
 
 class Split(Exception):
-    """Programs cannot run together, except those with equal `values`; none of them without."""
+    """Programs cannot run together: those with equal `values` can; without values, none can."""
 
     def __init__(self, values: Array | None = None) -> None:
         super().__init__()
@@ -44,7 +50,7 @@ class Split(Exception):
 
 
 class TooMany(Split):
-    """Fewer programs than so many have to run together."""
+    """The blocks of so many programs do not fit into a cache: fewer have to run together."""
 
     def parts(self, programs: Array) -> list[tuple[tuple[Any, ...], Array]]:
         return [((), programs)]
@@ -120,14 +126,19 @@ class ProgramsBuilder(InterpreterBuilder):  # type: ignore[misc]
         data = np.stack(np.broadcast_arrays(lhs.data, rhs.data), axis=-1)
         return TensorHandle(data, lhs.dtype.scalar)
 
-    def create_make_tensor_descriptor(self, *arguments: Any, **more: Any) -> Any:
+    def create_make_tensor_descriptor(
+        self, base: Any, shape: Sequence[Any], strides: Sequence[Any], *rest: Any, **more: Any
+    ) -> Any:
+        if any(len(handle.data) > 1 for handle in (base, *shape, *strides)):
+            raise Split  # a box has no axis of programs
         box = object.__new__(_Box)
-        vars(box).update(vars(super().create_make_tensor_descriptor(*arguments, **more)))
+        made = super().create_make_tensor_descriptor(base, shape, strides, *rest, **more)
+        vars(box).update(vars(made))
         return box
 
 
 class _Box(TensorDescHandle):  # type: ignore[misc]
-    """A descriptor, the same in all programs, of boxes that are not."""
+    """A descriptor that all programs share; their offsets into it may differ."""
 
     def materialize_pointers(self, offsets: Sequence[Any]) -> tuple[Any, Array]:
         itemsize = self.base.dtype.element_ty.primitive_bitwidth // 8

@@ -66,7 +66,8 @@ class KernelSpec:
     whole_call: bool = False  # whether it computes all results of a call at once
     dtypes: tuple[str, ...] = ("f16", "bf16", "f32")  # of the operands
     ops: tuple[str, ...] = ("conv",)  # without `whole_call`: those whose results it computes
-    # Whether no card has passed its tests: only a measured row chooses it, or who allows it.
+    # Whether it is one in Gluon that no card has run: only a measured row chooses it, or a caller
+    # that allows it.
     unproven: bool = False
     # The lines of its static tests, by name.
     lines: Mapping[str, Line] = field(default_factory=dict)
