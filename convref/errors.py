@@ -79,13 +79,15 @@ def printable(text: str) -> str:
 def a_kind(value: object) -> str:
     """Return the class of a value with its article.
 
-    >>> a_kind([]), a_kind(5), a_kind(None)
-    ('a list', 'an int', 'None')
+    >>> a_kind([]), a_kind(5), a_kind(None), a_kind(SystemError())
+    ('a list', 'an int', 'None', 'a SystemError')
     """
     if value is None:
         return "None"
     name = shorten(type(value).__name__, 40)
-    vowel = name[0] in "AEIOaeio" or name[:2] in ("un", "Un", "nd")  # a uint8, an ndarray
+    start = name[:3].lower()  # a uint8, a Union, an Unknown, an ndarray
+    vowel = start[:1] in tuple("aeio") or start[:2] == "nd"
+    vowel |= start[:2] == "un" and start != "uni"
     return f"{'an' if vowel else 'a'} {name}"
 
 

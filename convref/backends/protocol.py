@@ -9,6 +9,8 @@ from ..errors import ProtocolError, a_kind, shorten
 from ..judge import Numerics
 from . import Backend
 
+OURS = "convref", "convref_mojo", "convref_triton"  # whose own tests check the form of results
+
 
 def refusal(backend: Backend, call: Call) -> str | None:
     """Return why a backend refuses a call; None if it computes it."""
@@ -36,9 +38,9 @@ def versions(backend: Backend) -> dict[str, str]:
 
 
 def computed(backend: Backend, call: Call, kind: str, operands: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the results of a call on arrays of a kind; those of others must have its form."""
+    """Return the results of a call on arrays of a kind; those of a third party are checked."""
     results = backend.run(call, *operands)
-    if type(backend).__module__.startswith("convref"):
+    if type(backend).__module__.partition(".")[0] in OURS:
         return results
     return _by_role(backend, call, kind, results)
 

@@ -9,15 +9,24 @@ from typing import Any, NoReturn
 
 from ..errors import ConvrefError, ExitStatus, MissingExtraError, UnsupportedError, missing_extra
 
+# What ends a process; Windows has no SIGHUP.
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 
 def main() -> NoReturn:
     """Run the command line; `convref.errors.ExitStatus` lists the exit statuses."""
     sys.path.append(os.getcwd())  # mykernels:backend may be a file of the current folder
-    for name in ("SIGTERM", "SIGHUP"):  # end as Ctrl-C does: no process and no file stays
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupted)
     run(_commands)
+
+
+def _interrupted(number: int, frame: object) -> NoReturn:
+    """End as Ctrl-C does, so that no process and no file stays; the next signal has no effect."""
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def run(command: Callable[[], object]) -> NoReturn:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__, dispatch
+from ..backends.protocol import refusal, versions
 from ..case import Case, format_problem, parse
 from ..errors import (
     ExitStatus,
@@ -83,7 +84,7 @@ def run(
         made_by = ", ".join(f"{k} {v}" for k, v in engine.fingerprint.items())
     print(f"{case}  on {backend} ({made_by})")
     if found.verdict == "unsupported":
-        reason = dispatch.load(backend).supports(case.call) or "no law applies to this case"
+        reason = refusal(dispatch.load(backend), case.call) or "no law applies to this case"
         typer.secho("unsupported", fg="yellow", nl=False)
         print(f": {reason}")
         raise typer.Exit(ExitStatus.REFUSED)
@@ -157,7 +158,7 @@ def inspect(
 
     found = getattr(dispatch.load(backend), "inspect", None)
     call = parse(line).call
-    reason = dispatch.load(backend).supports(call) if found else "it has no code to show"
+    reason = refusal(dispatch.load(backend), call) if found else "it has no code to show"
     if found is None or reason is not None:
         raise UnsupportedError(message("inspect", f"{backend}: {reason}", call))
     for title, facts, texts in found(call, arch, kernel) if kernel else found(call, arch):
@@ -189,7 +190,7 @@ def backends(
 def _loaded(name: str) -> str:
     if reason := why_not(name):
         return reason
-    return ", ".join(f"{k} {v}" for k, v in dispatch.load(name).fingerprint().items())
+    return ", ".join(f"{k} {v}" for k, v in versions(dispatch.load(name)).items())
 
 
 def _version_of(name: str) -> str:

@@ -13,8 +13,9 @@ import numpy as np
 from .. import dtypes
 from ..arrays import Array, to_numpy
 from ..backends import Backend
+from ..backends.protocol import refusal
 from ..case import Call, Case, Spec, axis_letters, channels_last
-from ..errors import ConvrefError, UnsupportedError, message, one_line, shorten
+from ..errors import ConvrefError, ProtocolError, UnsupportedError, message, one_line, shorten
 from ..ops import OPS, ConvProblem
 from .examine import Finding
 from .fills import values
@@ -54,7 +55,7 @@ class Trial:
 
     def run(self, call: Call, *arrays: Array | None) -> tuple[Any, ...]:
         """Return the results as NumPy arrays, in a type that holds their sums and products."""
-        reason = self.backend.supports(call) or _too_long(call)
+        reason = refusal(self.backend, call) or _too_long(call)
         reason = reason or self.excluded(Case(call, FILL, self.case.seed))
         if reason:
             raise UnsupportedError(message("laws", reason, call))
@@ -298,6 +299,8 @@ def examine_laws(
                     text = shorten(f"{name} law: {reason}", 300)
                     return Finding(line, "wrong", "law", text, role=name)
                 held += 1
+        except ProtocolError:
+            raise
         except UnsupportedError as error:
             refused = refused or shorten(error)
         except Exception as error:  # whatever a third-party backend raises

@@ -6,7 +6,6 @@ executed; counts, verdicts and case lines are checked, and sizes are limited.
 
 import contextlib
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -43,16 +42,16 @@ class Log:
             self._lock(path)
 
     def _lock(self, path: Path) -> None:
-        """Refuse a file that another campaign writes: both would count the same chunks."""
-        if sys.platform == "win32":
-            return
+        """Refuse a file that another campaign writes: chunks would be counted twice."""
         import fcntl
 
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise invalid("log", f"{path} is written by another check, needs its own") from None
+            raise invalid(
+                "log", f"{path} is in use by another check, needs a file of its own"
+            ) from None
         except OSError:  # a file system without locks
             return
 

@@ -65,7 +65,9 @@ class Unversioned(Right):
 class Starter(Stuck):
     """Starts a process and computes for ever."""
     def run(self, call, *operands):
-        subprocess.Popen(["sleep", "600"])
+        child = subprocess.Popen(["sleep", "600"])
+        with open(__file__ + ".pid", "w") as file:
+            file.write(str(child.pid))
         super().run(call, *operands)
 
 class Exit(Right):

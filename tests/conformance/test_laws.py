@@ -15,6 +15,7 @@ from convref.conformance.laws import LAWS, examine_laws
 from convref.conformance.strategies import cases
 from convref.conformance.workers.engine import Engine
 from convref.dispatch import load
+from convref.errors import ProtocolError
 from convref.knownbugs import of
 from convref_faults import CONV as FAULTS
 
@@ -154,6 +155,15 @@ def test_a_backend_that_refuses_or_raises():
         found = examine_laws(case, Raises(), laws=(law,))
         assert (found.verdict, found.role) == ("rejects-valid", law)
         assert found.reason == f"{law} law: RuntimeError: no luck"
+
+
+def test_a_backend_that_gives_no_reason_is_no_backend():
+    class Yes(NumpyBackend):
+        def supports(self, call):
+            return True
+
+    with pytest.raises(ProtocolError, match="supports returned True, needs None for yes"):
+        examine_laws(next(iter(small(1))), Yes())
 
 
 def test_a_known_bug_is_left_out():

@@ -172,7 +172,7 @@ class Worker:
             if not IDLE < used < BUSY or elapsed > PATIENCE * limits.seconds:
                 return f"no answer in {limits.seconds:g} s"
         if not self.ready and elapsed > limits.load:
-            return f"it did not load in {limits.load:g} s, the limit that --load sets"
+            return f"it did not load in {limits.load:g} s"
         with contextlib.suppress(psutil.Error):
             used = psutil.Process(self.process.pid).memory_info().rss
             if used > limits.memory:

@@ -4,6 +4,7 @@ If this process dies, the write-ahead file holds the example that was running, a
 delivered those that were finished.
 """
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -123,7 +124,7 @@ def main(
     environment: tuple[tuple[str, str], ...] = (),
 ) -> None:
     """Serve tasks until the pipe closes. Standard output and error go to a file."""
-    _belong_to_parent()
+    _end_with_parent()
     sink = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
@@ -146,24 +147,26 @@ def main(
         pipe.send(Report(0, 0, error=f"convref's own error, please report it: {error}"))
 
 
-def _belong_to_parent() -> None:
+def _end_with_parent() -> None:
     """End only as the parent decides, with all that is started here, or at once if it dies.
 
-    A kernel that hangs reads no pipe, so that the kernel of the system has to tell: it sends
-    SIGKILL when the pipe to the parent closes.
+    A backend that hangs reads no pipe, so Linux has to tell: it sends SIGKILL to this group of
+    processes when the pipe to the parent closes.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(os, "setsid"):
-        os.setsid()  # `Worker.stop` ends the group
+    os.setsid()  # `Worker.stop` ends the group
+    parent = multiprocessing.parent_process()
+    assert parent is not None
     if sys.platform.startswith("linux"):
         import fcntl
 
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
-        flags = fcntl.fcntl(parent.sentinel, fcntl.F_GETFL)
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+        with contextlib.suppress(OSError):  # some sandboxes have no such signals
+            fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpid())
+            fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
+            flags = fcntl.fcntl(parent.sentinel, fcntl.F_GETFL)
+            fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if not parent.is_alive():  # it ended before that
+        os._exit(1)
 
 
 def raw(backend: Backend) -> Backend:
