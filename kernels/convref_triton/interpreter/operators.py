@@ -28,7 +28,7 @@ def _divided(a: Array, b: Array) -> Array:
     return result
 
 
-class Row(NamedTuple):
+class Operator(NamedTuple):
     """An operator: what computes it, on which types; those of a tensor that a number takes."""
 
     function: Callable[..., Array]
@@ -39,25 +39,25 @@ class Row(NamedTuple):
 
 WIDE = ("int32", "int64")  # a number beside a narrower type is int32, but not in arithmetic
 OPERATORS = {
-    "add": Row(np.add, NUMBERS, NUMBERS),
-    "sub": Row(np.subtract, NUMBERS, NUMBERS),
-    "mul": Row(np.multiply, NUMBERS, NUMBERS),
-    "floordiv": Row(_divided, INTEGERS, INTEGERS),
-    "mod": Row(np.fmod, INTEGERS, INTEGERS),
-    "and": Row(np.bitwise_and, {*INTEGERS, "int1"}, WIDE),
-    "or": Row(np.bitwise_or, {*INTEGERS, "int1"}, WIDE),
-    "rshift": Row(np.right_shift, INTEGERS, ()),
-    "lt": Row(np.less, NUMBERS, NUMBERS, compares=True),
-    "le": Row(np.less_equal, NUMBERS, NUMBERS, compares=True),
-    "gt": Row(np.greater, NUMBERS, NUMBERS, compares=True),
-    "ge": Row(np.greater_equal, NUMBERS, NUMBERS, compares=True),
-    "eq": Row(np.equal, NUMBERS, NUMBERS, compares=True),
-    "ne": Row(np.not_equal, NUMBERS, NUMBERS, compares=True),
+    "add": Operator(np.add, NUMBERS, NUMBERS),
+    "sub": Operator(np.subtract, NUMBERS, NUMBERS),
+    "mul": Operator(np.multiply, NUMBERS, NUMBERS),
+    "floordiv": Operator(_divided, INTEGERS, INTEGERS),
+    "mod": Operator(np.fmod, INTEGERS, INTEGERS),
+    "and": Operator(np.bitwise_and, {*INTEGERS, "int1"}, WIDE),
+    "or": Operator(np.bitwise_or, {*INTEGERS, "int1"}, WIDE),
+    "rshift": Operator(np.right_shift, INTEGERS, ()),
+    "lt": Operator(np.less, NUMBERS, NUMBERS, compares=True),
+    "le": Operator(np.less_equal, NUMBERS, NUMBERS, compares=True),
+    "gt": Operator(np.greater, NUMBERS, NUMBERS, compares=True),
+    "ge": Operator(np.greater_equal, NUMBERS, NUMBERS, compares=True),
+    "eq": Operator(np.equal, NUMBERS, NUMBERS, compares=True),
+    "ne": Operator(np.not_equal, NUMBERS, NUMBERS, compares=True),
 }
 REFLECTED = ("add", "sub", "mul", "floordiv", "mod")
 
 
-class Plan(NamedTuple):
+class Combined(NamedTuple):
     """How operands of two types combine."""
 
     kind: str  # the type of an element, the wider of two signed integers
@@ -72,7 +72,7 @@ class Operators:
 
     def __init__(self, builder: ProgramsBuilder, theirs: dict[str, Callable[..., Any]]) -> None:
         self._builder, self._theirs = builder, theirs
-        self._plans: dict[tuple[str, str], Plan | None] = {}
+        self._kinds: dict[tuple[str, str], Combined | None] = {}
         self._attributes: dict[str, dict[str, Any]] = {}
 
     def methods(self) -> dict[str, Callable[..., Any]]:
@@ -85,31 +85,31 @@ class Operators:
         found["__add__"] = self._pointer_sum(found["__add__"])
         return found | {"__getitem__": self._item, "to": self._to}
 
-    def _operator(self, name: str, row: Row) -> Callable[[Any, Any], Any]:
+    def _operator(self, name: str, row: Operator) -> Callable[[Any, Any], Any]:
         function, kinds, with_number, compares = row
         theirs, tensor, constexpr = self._theirs[name], tl.tensor, tl.constexpr
-        plan_of, made, spread = self._plan, self._made, self._spread
+        combined, made, spread = self._combination, self._made, self._spread
 
         def method(self: Any, other: Any) -> Any:
             if type(other) is constexpr:
                 other = other.value
             if type(other) is tensor:
-                plan = plan_of(self.type, other.type)
-                if plan is not None and plan.kind in kinds:
+                both = combined(self.type, other.type)
+                if both is not None and both.kind in kinds:
                     a, b = self.handle.data, other.handle.data
-                    if a.dtype is b.dtype or plan.mixed:
-                        if plan.spreads:
-                            a, b = spread(a, b, plan.type)
-                        return made(function(a, b), plan.boolean if compares else plan.type)
+                    if a.dtype is b.dtype or both.mixed:
+                        if both.spreads:
+                            a, b = spread(a, b, both.type)
+                        return made(function(a, b), both.boolean if compares else both.type)
             elif is_number(other, with_number, self.type.scalar.name):
-                plan = plan_of(self.type, self.type)
+                both = combined(self.type, self.type)
                 data = function(self.handle.data, other)
-                return made(data, plan.boolean if compares else plan.type)
+                return made(data, both.boolean if compares else both.type)
             return theirs(self, other)
 
         return method
 
-    def _reflected(self, name: str, row: Row) -> Callable[[Any, Any], Any]:
+    def _reflected(self, name: str, row: Operator) -> Callable[[Any, Any], Any]:
         theirs, made, constexpr = self._theirs[name], self._made, tl.constexpr
 
         def method(self: Any, other: Any) -> Any:
@@ -123,17 +123,17 @@ class Operators:
 
     def _pointer_sum(self, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """Return the sum that, besides `numbers`, adds offsets to a pointer."""
-        plan_of, made, spread, tensor = self._plan, self._made, self._spread, tl.tensor
+        combined, made, spread, tensor = self._combination, self._made, self._spread, tl.tensor
 
         def method(self: Any, other: Any) -> Any:
             if type(other) is tensor and self.type.scalar.is_ptr():
-                plan = plan_of(self.type, other.type)
-                if plan is not None and other.type.scalar.name in SIGNED:
+                both = combined(self.type, other.type)
+                if both is not None and other.type.scalar.name in SIGNED:
                     size = np.uint64(max(1, self.type.scalar.element_ty.primitive_bitwidth // 8))
                     a, b = self.handle.data, other.handle.data.astype(np.uint64)
-                    if plan.spreads:
-                        a, b = spread(a, b, plan.type)
-                    return made(a + size * b, plan.type)
+                    if both.spreads:
+                        a, b = spread(a, b, both.type)
+                    return made(a + size * b, both.type)
             return numbers(self, other)
 
         return method
@@ -176,11 +176,11 @@ class Operators:
 
         return method
 
-    def _plan(self, left: Any, right: Any) -> Plan | None:
+    def _combination(self, left: Any, right: Any) -> Combined | None:
         key = left.name, right.name
-        if key not in self._plans:
-            self._plans[key] = _planned(left, right)
-        return self._plans[key]
+        if key not in self._kinds:
+            self._kinds[key] = _combined(left, right)
+        return self._kinds[key]
 
     def _spread(self, a: Array, b: Array, kind: Any) -> tuple[Array, Array]:
         """Return arrays that NumPy broadcasts to the result's shape."""
@@ -212,7 +212,7 @@ def is_number(value: Any, kinds: Collection[str], kind: str) -> bool:
     return type(value) is float and kind == "fp32"
 
 
-def _planned(left: Any, right: Any) -> Plan | None:
+def _combined(left: Any, right: Any) -> Combined | None:
     """Return how two types combine, None if that is left to Triton."""
     one, other = left.scalar, right.scalar
     mixed = one.name != other.name
@@ -229,4 +229,4 @@ def _planned(left: Any, right: Any) -> Plan | None:
             return None
         shape = [max(m, n) for m, n in zip(*shapes)]
     kinds = (tl.block_type(kind, shape) if shape else kind for kind in (one, tl.int1))
-    return Plan(one.name, mixed, *kinds, any(each != shape for each in shapes))
+    return Combined(one.name, mixed, *kinds, any(each != shape for each in shapes))
