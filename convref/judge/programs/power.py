@@ -55,7 +55,10 @@ def judged_mutants(traced: Callable[..., Any], skip: Collection[str] = ()) -> It
 def mutants(
     traced: Callable[..., Any], skip: Collection[str] = ()
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield the name and the results of each mutation of a reference that is not in `skip`."""
+    """Yield the name and the results of each mutation of a reference that is not in `skip`.
+
+    Operations whose results are overwritten or never used have no mutations.
+    """
     changes: list[tuple[int, str, Any]] = []
 
     def note(number: int, op: Op, pairs: Any, found: Any, rule: Any) -> Any:
@@ -76,7 +79,26 @@ def mutants(
         name = f"{label} (operation {number})"
         if name not in skip:
             _, found = traced(change=_at(number, change))
+            if _same(found, right) and _same(traced(change=_at(number, _unbounded))[1], right):
+                continue
             yield name, {n: pair.value.to(like.dtype) for n, (like, pair) in found.items()}
+
+
+def _same(found: dict[str, Any], right: dict[str, Any]) -> bool:
+    """Return whether results have the same values and the same bounds."""
+    for name, (_, pair) in right.items():
+        for one, other in zip((found[name][1].wide, found[name][1].slack), (pair.wide, pair.slack)):
+            one, other = torch.as_tensor(one), torch.as_tensor(other)
+            if not torch.allclose(one.double(), other.double(), 0, 0, equal_nan=True):
+                return False
+    return True
+
+
+def _unbounded(op: Op, pairs: Any, found: Any, rule: Any) -> Any:
+    """Return results of which the first may be anything, which changes the bounds of its uses."""
+    first = found if isinstance(found, Pair) else found[0]
+    first = first._replace(error=torch.full_like(first.wide, torch.inf))
+    return first if isinstance(found, Pair) else (first, *found[1:])
 
 
 def _at(place: int, change: Any) -> Change:
