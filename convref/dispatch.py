@@ -163,15 +163,19 @@ def choose(call: Call, backend: str = "auto", kind: str = "numpy") -> Plan:
     if not isinstance(call, Call):
         what = f"call is {a_kind(call)}, needs a Call, as parse(line).call is"
         raise invalid("plan", what)
-    if not isinstance(backend, str):
-        what = f"backend is {shorten(repr(backend))}, needs a name"
-        raise invalid(call.where, what)
+    check_name(call.where, backend)
     if not isinstance(kind, str):
         what = f"kind is {shorten(repr(kind))}, needs the name of a kind of array"
         raise invalid(call.where, what)
     found = _plan(call, backend, kind)
     same = found.call is call or repr(found.call) == repr(call)  # 0.0 equals -0.0
     return found if same else replace(found, call=call)
+
+
+def check_name(where: str, backend: Any) -> None:
+    """Raise unless `backend` is a string."""
+    if not isinstance(backend, str):
+        raise invalid(where, f"backend is {shorten(repr(backend))}, needs a name")
 
 
 def with_unproven(call: Call, backend: str) -> str:

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
+
+from ... import dispatch
 
 _current: ContextVar[str] = ContextVar("convref_backend", default="auto")
 current = _current.get
@@ -14,17 +17,30 @@ def use_backend(name: str) -> Iterator[None]:
 
     A compiled function keeps the one that it was compiled under.
 
+    Raises
+    ------
+    ConvrefError
+        If there is no such backend, or it does not load.
+
     Examples
     --------
     >>> with use_backend("numpy"):
     ...     chosen(None)
     'numpy'
     """
+    check_backend("use_backend", name)
     token = _current.set(name)
     try:
         yield
     finally:
         _current.reset(token)
+
+
+def check_backend(where: str, backend: Any) -> None:
+    """Raise unless calls can name this backend: here rather than in the first call."""
+    dispatch.check_name(where, backend)
+    if backend != "auto":
+        dispatch.load(backend)
 
 
 def chosen(backend: str | None) -> str:

@@ -20,6 +20,7 @@ from ...api.generate import METHOD, function
 from ...errors import UnsupportedError, message
 from ...ops import RANKS
 from . import functional as F
+from ._backend import check_backend
 from ._native import as_node, batch_norm_of_torch
 from ._remember import remembering
 
@@ -37,6 +38,8 @@ class Layer:
 
     def __init__(self, *args: Any, backend: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if backend is not None:
+            check_backend(type(self).__name__, backend)
         self.backend = backend
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ... import dispatch
 from ...errors import a_kind, invalid
+from ._backend import check_backend
 from ._blocks import OWN
 from ._intercept import Intercepted, functions_called, intercepted
 from ._layers import LAYERS, Layer
@@ -102,8 +102,8 @@ def convert(model: Any, backend: str | None = None) -> Report:
     )
     """
     check_module("convert", model)
-    if isinstance(backend, str) and backend != "auto":
-        dispatch.load(backend)  # raises here rather than in the first forward
+    if backend is not None:
+        check_backend("convert", backend)
 
     on = "convref" if backend is None else f"convref on {backend}"
 

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from convref.case import parse  # noqa: E402
 from convref.errors import ConvrefError  # noqa: E402
-from convref.integrations.torch import convert, explain, fuse, nn, revert  # noqa: E402
+from convref.integrations.torch import convert, explain, fuse, nn, revert, use_backend  # noqa: E402
 from convref.integrations.torch._folding import folded  # noqa: E402
 from convref.integrations.torch._layers import LAYERS  # noqa: E402
 
@@ -212,6 +212,18 @@ def test_an_unknown_backend_changes_nothing():
     with pytest.raises(ConvrefError, match="'nobody' is unknown"):
         convert(model, "nobody")
     assert type(model[0][0]) is T.Conv2d
+
+
+@pytest.mark.parametrize(
+    ("backend", "what"), [("nope", "backend: 'nope' is unknown"), (3, "backend is 3, needs a name")]
+)
+def test_an_unknown_backend_is_refused_where_it_is_named(backend, what):
+    with pytest.raises(ConvrefError, match=what), use_backend(backend):
+        pass
+    with pytest.raises(ConvrefError, match=what):
+        nn.Conv2d(1, 1, 1, backend=backend)
+    with pytest.raises(ConvrefError, match=what):
+        convert(T.Conv2d(1, 1, 1), backend)
 
 
 def test_a_backend_can_be_named_again():
