@@ -132,8 +132,9 @@ def test_the_installed_version_is_the_one_in_the_sources():
 def test_constraints_pin_every_direct_requirement():
     """triton is pinned in the Makefile: each build of torch requires its own."""
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
-    pinned = {name.lower().replace("_", "-") for name in pins}
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    assert all(str(pin.specifier).startswith("==") for pin in pins)
+    pinned = {pin.name.lower().replace("_", "-") for pin in pins}
     wanted = [*PROJECT["dependencies"], *chain(*PROJECT["optional-dependencies"].values())]
     names = {re.match(r"[\w-]+", text)[0].lower().replace("_", "-") for text in wanted}
     assert names - pinned == {"convref", "triton"}
