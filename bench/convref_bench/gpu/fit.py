@@ -92,16 +92,13 @@ def rates_of(rows: Sequence[records.Record]) -> Rates:
 
 def fitted(found: Sequence[Timed], sms: int, rates: Rates) -> Rates:
     """Return the rates with the least error of the logarithm of time, a descent from `rates`."""
-    parts = _parts(found, sms, rates)
-    error, best = _missed(found, parts, rates)
+    missed = _misses(found, _parts(found, sms, rates))
+    error, best = missed(rates)
     while True:
         before = error
         for name in FITTED:
             tried = (replace(best, **{name: getattr(best, name) * by}) for by in FACTORS)
-            error, best = min(
-                ((error, best), *(_missed(found, parts, one) for one in tried)),
-                key=lambda one: one[0],
-            )
+            error, best = min(((error, best), *map(missed, tried)), key=lambda one: one[0])
         if error >= 0.999 * before:
             return best
 
@@ -124,24 +121,37 @@ def _parts(found: Sequence[Timed], sms: int, rates: Rates) -> Callable[..., Any]
     return part
 
 
-def _missed(found: Sequence[Timed], parts: Callable[..., Any], rates: Rates) -> tuple[float, Rates]:
-    """Return the error of rates with the best share of each kernel, and these rates."""
+def _misses(
+    found: Sequence[Timed], parts: Callable[..., Any]
+) -> Callable[[Rates], tuple[float, Rates]]:
+    """Return a function: the error of rates with the best share of each kernel, and these rates."""
     kernels = sorted({one.work.kernel for one in found})
     of = np.array([kernels.index(one.work.kernel) for one in found])
-    steps, ends, beside = (
-        parts(part, *(getattr(rates, name) for name in names)) for part, names in PARTS.items()
-    )
-    moved, us = np.array([(one.moved / rates.memory, one.us) for one in found]).T
-    errors = steps / REACHED[:, None]  # (shares, rows); in place, as a new megabyte takes longer
-    errors += ends
-    np.hypot(errors, moved, out=errors)
-    errors += beside
-    errors /= us
-    np.hypot(np.log(errors, out=errors), FAR, out=errors)
-    errors -= FAR
-    sums = np.array([np.bincount(of, row) for row in errors])  # (shares, kernels)
-    shares = [float(REACHED[i]) for i in sums.argmin(0)]
-    return float(sums.min(0).sum()), replace(rates, reached=dict(zip(kernels, shares)))
+    moved, us = np.array([(one.moved, one.us) for one in found]).T
+
+    def missed(rates: Rates) -> tuple[float, Rates]:
+        steps, ends, beside = (
+            parts(part, *(getattr(rates, name) for name in names)) for part, names in PARTS.items()
+        )
+        errors = steps / REACHED[:, None]  # (shares, rows); in place: new megabytes take longer
+        errors += ends
+        _length(errors, moved / rates.memory)
+        errors += beside
+        errors /= us
+        _length(np.log(errors, out=errors), FAR)
+        errors -= FAR
+        sums = np.array([np.bincount(of, row) for row in errors])  # (shares, kernels)
+        shares = [float(REACHED[i]) for i in sums.argmin(0)]
+        return float(sums.min(0).sum()), replace(rates, reached=dict(zip(kernels, shares)))
+
+    return missed
+
+
+def _length(a: Any, b: Any) -> None:
+    """Set `a` to the square root of a² + b². np.hypot, which overflows later, takes ten times."""
+    a *= a
+    a += b * b
+    np.sqrt(a, out=a)
 
 
 def left_out(found: Sequence[Timed], sms: int, rates: Rates) -> Iterator[tuple[Timed, float]]:
