@@ -1,6 +1,6 @@
 """The checks of each of several processes, which test_distributed.py starts and reads.
 
-    python ranks.py SIZE FOLDER [CHECK ...]
+    python ranks.py FOLDER SIZE[,CHECK ...] ...
 
 Data are small integers, so that sums come out the same in any order: every comparison is exact.
 """
@@ -333,17 +333,22 @@ def run_checks(rank: int, size: int, folder: Path, names: list[str]) -> None:
     dist.destroy_process_group()
 
 
-def main(size: int, folder: Path, names: list[str]) -> None:
+def main(folder: Path, *groups: str) -> None:
     """Fork a process for each rank: importing torch takes longer than all the checks."""
     fork = multiprocessing.get_context("fork")
-    ranks = [
-        fork.Process(target=run_checks, args=(rank, size, folder, names)) for rank in range(size)
-    ]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
+    for group in groups:
+        size, *names = group.split(",")
+        place = folder / size
+        place.mkdir()
+        ranks = [
+            fork.Process(target=run_checks, args=(rank, int(size), place, names or list(CHECKS)))
+            for rank in range(int(size))
+        ]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:] or list(CHECKS))
+    main(Path(sys.argv[1]), *sys.argv[2:])
