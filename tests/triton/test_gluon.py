@@ -104,11 +104,11 @@ def launch_of(call, choice):
 
 @pytest.mark.parametrize("name", [nightly(n) if n in LATER else n for n in LINES])
 def test_every_tile_uses_wgmma_without_spills(name):
-    call, found = rows(name)
-    assert found
-    for choice in found:
-        launch = launch_of(call, choice)
-        found = inspection.inspect(aot.compile(specialize(launch), "sm_90"))
+    call, choices = rows(name)
+    assert choices
+    launches = [launch_of(call, choice) for choice in choices]
+    made = [aot.compile(specialize(launch), "sm_90") for launch in launches]
+    for choice, launch, found in zip(choices, launches, inspection.inspect_all(made)):
         if name in EACH:
             shape, _, size = name.replace(" 16", "_16").partition(" ")
             example = classes.Example("", shape, size, "bf16", LINES[name])

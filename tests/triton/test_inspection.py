@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import aot_kernels
 import pytest
@@ -142,6 +144,24 @@ def test_shared_memory_needs_no_disassembler(arch, monkeypatch):
     made = aot.compile(product(), arch)
     assert shared(made) == found.shared >= made.metadata["shared"] > 0
     assert arch == "gfx942" or sass.resources(made)["STACK"] == found.spills == 0
+
+
+def test_kernels_are_disassembled_together(monkeypatch, tmp_path):
+    """One process for each architecture gives the instructions that one for each kernel gives."""
+    other = product(tile=(64, 256, 64), warps=4, stages=3)
+    made = [aot.compile(one, "sm_90") for one in (product(), other)]
+    made.append(aot.compile(product(), "sm_80"))
+    alone = [sass.parse(sass.text(one)) for one in made]
+    assert len({tuple(code) for code in alone}) == len(made)
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    sass._cuobjdump.cache_clear()
+    runs = Mock(wraps=subprocess.run)
+    monkeypatch.setattr(subprocess, "run", runs)
+    for _ in range(2):
+        sass.disassemble(made)
+        assert [sass.parse(sass.text(one)) for one in made] == alone
+    assert runs.call_count == 2
+    assert all(f"Function : {one.name}\n" in sass.text(one) for one in made)
 
 
 def test_a_kernel_without_products_or_loop():

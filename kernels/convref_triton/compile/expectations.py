@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from ..plan.launch import Descriptor
 from ..plan.spec import NOTHING, Expectation
 from . import aot, classes, layouts
 from .classes import Specimen
-from .inspection import Inspection, inspect
+from .inspection import Inspection, inspect_all
 
 LANES = {"sm_90": 32, "sm_80": 32, "gfx942": 64}
 BEST = {"sm_90": "wgmma", "sm_80": "mma.sync", "gfx942": "mfma"}
@@ -34,6 +35,7 @@ ASYNC = 4  # bytes of the narrowest cp.async
 MARGIN = 2048  # bytes of shared memory besides the stages: barriers, a reduction
 DIVISORS = {"by_16": 16, "by_8": 8, "odd": 1, "ones": 1, "wide": 16}  # of channels, by size
 NEIGHBOURS = {"": 16, "grouped": 4, "depthwise": 1}  # channels of a group that are contiguous
+TOGETHER = 64  # kernels that one process disassembles
 NUMBERS = ("16", "f32", "tf32", "tf32x3")  # in the order of a budget
 
 
@@ -254,12 +256,17 @@ def inspected(
 ) -> list[tuple[Specimen, Inspection | aot.CompileError]]:
     wanted = list(specimens)
     compiled = aot.compile_all([specimen.specialization for specimen in wanted], arch)
-    distinct = {specimen.specialization.key: made for specimen, made in zip(wanted, compiled)}
+    distinct = {one.specialization.key: made for one, made in zip(wanted, compiled)}
+    found: dict[Any, Inspection | aot.CompileError] = {}
+    good = {}
+    for key, made in distinct.items():
+        if isinstance(made, aot.CompileError):
+            found[key] = made
+        else:
+            good[key] = made
+    parts = [list(good.values())[i : i + TOGETHER] for i in range(0, len(good), TOGETHER)]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        read = threads.map(
-            lambda m: inspect(m) if isinstance(m, aot.Compiled) else m, distinct.values()
-        )
-        found = dict(zip(distinct, read))
+        found |= zip(good, chain.from_iterable(threads.map(inspect_all, parts)))
     return [(specimen, found[specimen.specialization.key]) for specimen in wanted]
 
 

@@ -79,6 +79,12 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
+def inspect_all(compiled: Sequence[Compiled]) -> list[Inspection]:
+    """Return `inspect` of each; kernels for NVIDIA are disassembled together."""
+    sass.disassemble(one for one in compiled if "cubin" in one.asm)
+    return [inspect(one) for one in compiled]
+
+
 def inspect(compiled: Compiled) -> Inspection:
     reader: Any = amdgcn if "hsaco" in compiled.asm else sass
     code = reader.parse(reader.text(compiled))

@@ -11,19 +11,42 @@ import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import triton
 from triton.runtime.cache import get_cache_manager
 
 from ..hopper.precompiled import assembler
+from . import cubin
 from .aot import Compiled
 from .machine_code import MachineInstruction, Mma
 
+PRINTED = "printed.txt"  # in Triton's cache
+FUNCTION_TITLE = "\t\tFunction : "  # the disassembler's, before a name
 WARP, GROUP = 1, 4  # warps that execute one instruction together: mma.sync and FMA, wgmma
 
 
 def text(compiled: Compiled) -> str:
     return _cuobjdump("-sass", compiled.binary)
+
+
+def disassemble(compiled: Iterable[Compiled]) -> None:
+    """Disassemble kernels for NVIDIA in one process for each architecture; `text` returns the code.
+
+    To start, such a process takes as long as for twenty kernels.
+    """
+    command = _cuobjdump_command("-sass")
+    alike: dict[Any, dict[bytes, cubin.Function]] = {}
+    for binary in {one.binary for one in compiled}:
+        found = cubin.function(binary)
+        if found is not None and _store(command, binary).get_file(PRINTED) is None:
+            alike.setdefault(found.file, {})[binary] = found
+    for functions in alike.values():
+        printed = _run(command, cubin.merged(list(functions.values())))
+        head, *codes = printed.split(FUNCTION_TITLE)
+        for (binary, function), code in zip(functions.items(), codes, strict=True):
+            code = f"{head}{FUNCTION_TITLE}{function.name}\n{code.partition(chr(10))[2]}"
+            _store(command, binary).put(code, PRINTED)
 
 
 def resources(compiled: Compiled) -> dict[str, int]:
@@ -37,7 +60,11 @@ def resources(compiled: Compiled) -> dict[str, int]:
 
 @cache
 def _cuobjdump(flag: str, binary: bytes) -> str:
-    return _printed([triton.knobs.nvidia.cuobjdump.path, flag], binary)
+    return _printed(_cuobjdump_command(flag), binary)
+
+
+def _cuobjdump_command(flag: str) -> list[str]:
+    return [triton.knobs.nvidia.cuobjdump.path, flag]
 
 
 def _printed(command: list[str], data: bytes) -> str:
@@ -45,15 +72,25 @@ def _printed(command: list[str], data: bytes) -> str:
 
     Triton's cache on disk stores it with the binary: disassembling takes as long as compiling.
     """
-    words = " ".join((triton.__version__, *command)).encode()
-    kept = get_cache_manager(hashlib.sha256(words + b"\0" + data).hexdigest())
-    if path := kept.get_file("printed.txt"):
+    store = _store(command, data)
+    if path := store.get_file(PRINTED):
         return Path(path).read_text()
+    printed = _run(command, data)
+    store.put(printed, PRINTED)
+    return printed
+
+
+def _store(command: list[str], data: bytes) -> Any:
+    """Return the part of Triton's cache for the output of a command on these bytes."""
+    words = " ".join((triton.__version__, *command)).encode()
+    return get_cache_manager(hashlib.sha256(words + b"\0" + data).hexdigest())
+
+
+def _run(command: list[str], data: bytes) -> str:
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
         done = subprocess.run([*command, file.name], check=True, capture_output=True, text=True)
-    kept.put(done.stdout + done.stderr, "printed.txt")
     return done.stdout + done.stderr
 
 
