@@ -73,15 +73,18 @@ def on_a_tile(spec, case, pick):
     return builder.plan()
 
 
+def largest_operand(call):
+    return max(prod(call.problem.shape(role)) for role in call.roles)
+
+
 def resized(case, rng):
     """Return the case with another batch and other extents; ConvrefError if there is none."""
-    problem = case.call.problem
+    problem, largest = case.call.problem, largest_operand(case.call)
     sizes = tuple(rng.randint(1, 2 * size + 2) for size in problem.input)
     sizes = tuple(rng.choice(pair) for pair in zip(sizes, problem.input))
     batch = rng.choice((problem.n, rng.randint(1, 4)))
     other = replace(case, call=replace(case.call, problem=replace(problem, n=batch, input=sizes)))
-    shapes = map(other.call.problem.shape, other.call.roles)
-    if max(map(prod, shapes)) > 2 * SMALL["max_elements"]:
+    if largest_operand(other.call) > 2 * max(largest, SMALL["max_elements"]):
         raise invalid("campaign", "is too large")
     return other
 
