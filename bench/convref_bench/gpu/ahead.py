@@ -3,15 +3,23 @@
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import TypeVar
 
 Item = TypeVar("Item")
+EVERY_S = 0.5
+
+
+def nothing() -> None:
+    pass
 
 
 def ahead(
-    items: Sequence[Item], prepare: Callable[[Sequence[Item]], object], size: int
+    items: Sequence[Item],
+    prepare: Callable[[Sequence[Item]], object],
+    size: int,
+    check: Callable[[], object] = nothing,
 ) -> Iterator[Item]:
     """Yield `items`, those of a chunk once `prepare` has returned for it.
 
@@ -19,7 +27,8 @@ def ahead(
     items come soon, and the fixed cost of a chunk is paid a few times.
 
     An exception of `prepare` is printed, and its items are yielded nevertheless. If the caller
-    stops, the thread ends after its present chunk.
+    stops, or `check` raises, which is called every EVERY_S of a wait, the thread ends after its
+    present chunk.
 
     >>> list(ahead([1, 2, 3], lambda chunk: None, 2))
     [1, 2, 3]
@@ -31,6 +40,8 @@ def ahead(
     pool = ThreadPoolExecutor(1)
     try:
         for chunk, done in zip(chunks, [pool.submit(prepare, chunk) for chunk in chunks]):
+            while wait([done], EVERY_S).not_done:
+                check()
             if error := done.exception():
                 traceback.print_exception(error, file=sys.stdout)
             yield from chunk

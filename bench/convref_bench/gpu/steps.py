@@ -185,7 +185,7 @@ def time_points(
         compile_for(mine, [call for _, _, call in chunk], JOBS - 2)
 
     left = [one for one in calls if any((str(one[2]), a) not in step.seen for a in arms_of(one[2]))]
-    for name, layer, call in ahead(left, compile_chunk, COMPILED_CALLS):
+    for name, layer, call in ahead(left, compile_chunk, COMPILED_CALLS, step.check_time):
         step.check_time()
         arms = [arm for arm in arms_of(call) if (str(call), arm) not in step.lost]
         try:
@@ -330,7 +330,8 @@ def tuner(step: StepRun) -> None:
     for part in (tuner.FIRST, tuner.REST):
         for search in searches:
             left = [given for given in calls if not search.has(given[2], part)]
-            for given in ahead(left, partial(_compile_part, search, part), COMPILED_CALLS):
+            compile_chunk = partial(_compile_part, search, part)
+            for given in ahead(left, compile_chunk, COMPILED_CALLS, step.check_time):
                 step.check_time()
                 search.add(*given, part)
 

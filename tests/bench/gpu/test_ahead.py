@@ -53,5 +53,20 @@ def test_preparation_stops_when_the_caller_stops():
     assert len(prepared) <= 3  # what had begun when it ended
 
 
+def test_a_wait_ends_where_the_check_raises():
+    go_on, checks = Event(), []
+
+    def check():
+        checks.append(len(checks))
+        if len(checks) == 2:
+            raise TimeoutError
+
+    try:
+        with pytest.raises(TimeoutError):
+            next(ahead([1, 2, 3], lambda chunk: go_on.wait(20), 2, check))
+    finally:
+        go_on.set()
+
+
 def test_no_items():
     assert list(ahead([], pytest.fail, 4)) == []
