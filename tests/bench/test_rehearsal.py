@@ -1,4 +1,4 @@
-"""`make gpu` from end to end in its own processes, on a card that is a CPU: twice, and kept."""
+"""`make gpu` from end to end in its own processes, on a card that is a CPU: in turns, and kept."""
 
 import os
 import subprocess
@@ -15,6 +15,7 @@ from convref_bench.gpu import keep, steps, tuner
 from convref_bench.gpu import runner as gpu
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST_RUNS = 4
 GOOD = f"import pytest\n\n@{steps.MARK}\ndef test_it():\n    pass\n"
 
 pytestmark = [
@@ -24,7 +25,10 @@ pytestmark = [
 
 def run(folder, seconds):
     """Run the programme as `make gpu` does; return the status of each step that it prints."""
-    places = [ROOT / "tests" / "bench" / "rehearsal", ROOT, ROOT / "kernels", ROOT / "bench"]
+    named = folder / "installed"  # with a dist-info folder, as `make gpu` has it
+    subprocess.run([sys.executable, ROOT / "tools" / "dist_info.py", named], check=True)
+    sources = ROOT, ROOT / "kernels", ROOT / "bench"
+    places = [ROOT / "tests" / "bench" / "rehearsal", named, *sources]
     path = os.pathsep.join([*map(str, places), os.environ.get("PYTHONPATH", "")])
     more = {"PYTHONPATH": path, "CONVREF_REHEARSED_TESTS": str(folder / "tests")}
     words = [sys.executable, "-m", "convref_bench", "gpu", "--out", str(folder / "out")]
@@ -39,13 +43,16 @@ def run(folder, seconds):
     }
 
 
-def test_two_runs_finish_all_steps_and_keep_distils_them(tmp_path):
+def test_runs_continue_until_all_steps_are_done_and_keep_distils_them(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_proof.py").write_text(GOOD)
     _, first = run(tmp_path, 45)
     assert first["versions"] == "done"
     assert "no time left" in first.values()  # time ran out in the middle
-    status, last = run(tmp_path, 1500)
+    for _ in range(MOST_RUNS):
+        status, last = run(tmp_path, 1500)
+        if "partial" not in last.values():  # of a step that compiles, on a busy machine
+            break
     out = tmp_path / "out" / "gpu.jsonl"
     rows, broken = records.read(out)
     log = (tmp_path / "out" / "gpu.log").read_text()
