@@ -8,14 +8,14 @@ from math import prod
 import pytest
 from hypothesis import assume
 
-from convref.arrays import like, to_torch
+from convref.arrays import to_torch
 from convref.case import axis_letters
 from convref.conformance.operands import operands
 from convref.judge import judge
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from convref_triton.backend import backend
+from convref_triton.backend import backend, results_of
 from convref_triton.common.geometry import Tensor, geometry
 from convref_triton.conv import gather
 from convref_triton.plan.builder import Builder
@@ -81,12 +81,8 @@ def verdict_if_admitted(case, kernel, pick):
 
 
 def judged(case, arrays, found):
-    """Return the judge's verdict on results by role."""
-    template = next(a for a in arrays if a is not None)
-    results = tuple(
-        like(found[role], template) if role in found else None
-        for role in case.call.signature.results
-    )
+    """Return the judge's verdict on the buffers of a plan."""
+    results = results_of(case.call, next(a for a in arrays if a is not None), found)
     zero_mean = case.fill == "normal"
     return judge(case.call, arrays, results, backend.numerics(case.call), zero_mean=zero_mean)
 

@@ -1,4 +1,4 @@
-"""The campaign over one kernel: what it runs a compiled kernel on."""
+"""The campaign over one kernel: what it runs a compiled kernel on, and what it judges."""
 
 import random
 
@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from campaign import drawn, on_a_tile, relatives
+from campaign import drawn, interpreted_all, on_a_tile, relatives, wrong
 
+from convref.case import parse
 from convref_triton.plan.kernels import BY_NAME
 
 KERNELS = 4  # of each campaign
@@ -25,3 +26,9 @@ def test_compiled_kernels_run_on_several_sizes(name):
         if len(counts) == KERNELS:
             break
     assert min(counts) > 1
+
+
+def test_results_that_replace_operands_are_judged():
+    case = parse("batch_norm.fprop:n2c2_i3x3:fill=normal")
+    made = on_a_tile(BY_NAME["norm"], case, 0)
+    assert wrong([case], [made], interpreted_all) == [""]
