@@ -88,8 +88,9 @@ class Groups:
                 self._mark(work, over, None)
             if (rest & ~over).any():
                 self.begun.append((work, group, rest & ~over))
-        for work, _, rest in self.begun if finished else ():  # both may read the same cell
-            self._mark(work, rest, IN_FLIGHT)
+        for work, _, rest in self.begun if finished else ():
+            if work.reads.size or work.sums.size:  # both may use the same cell or registers
+                self._mark(work, rest, IN_FLIGHT)
 
 
 @operation(r"(cp\.async|cp\.async\.bulk|wgmma)\.commit_group(?:\.sync\.aligned)?")
