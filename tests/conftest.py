@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import driver_stub as stub
+import hypothesis.core
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,8 @@ _COMMON = {
     "database": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 }
+# No test draws from a generator that is global: to set their states takes 0.1 ms an example.
+hypothesis.core.deterministic_PRNG = contextlib.nullcontext
 settings.register_profile("default", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=2_500, print_blob=True, **_COMMON)
 with contextlib.suppress(ImportError):  # psutil, which the court needs
