@@ -215,7 +215,9 @@ def endless(tmp_path):
     told.touch()
     ptxas.write_text(ENDLESS.format(ptxas=assembler("sm_90"), told=told), "utf-8")
     ptxas.chmod(0o755)
-    env = {**ENVIRONMENT, "TRITON_CACHE_DIR": str(tmp_path)}
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    env = {**ENVIRONMENT, "TRITON_CACHE_DIR": str(tmp_path), "TMPDIR": str(folder)}
     env |= dict.fromkeys(("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"), str(ptxas))
     command = [sys.executable, "-c", MANY]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as child:
@@ -231,11 +233,13 @@ def endless(tmp_path):
                         os.kill(process, signal.SIGKILL)
 
 
-def test_interrupt_ends_workers_and_their_children(endless):
+def test_interrupt_ends_workers_and_their_children(endless, tmp_path):
     child, processes = endless
+    assert list((tmp_path / "temporary").rglob("*.ptx"))
     child.send_signal(signal.SIGINT)
     assert child.communicate(timeout=300)[1].endswith("KeyboardInterrupt\n")
     assert _within(300, lambda: not any(map(_runs, processes)))
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_a_worker_that_its_pool_ends_takes_its_assembler_along(endless):

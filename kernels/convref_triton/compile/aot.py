@@ -223,12 +223,13 @@ def compile_all(
     }
     jobs = min(jobs or len(os.sched_getaffinity(0)), max(len(missing), 1))
     # Pools are in threads: an interrupt is raised here, which closes the lifeline first.
-    with ThreadPoolExecutor(jobs) as threads, _lifeline() as life:
-        every = threads.submit(_in_workers, list(missing.values()), arch, jobs, life)
+    with _folder() as folder, ThreadPoolExecutor(jobs) as threads, _lifeline() as life:
+        place = life, folder
+        every = threads.submit(_in_workers, list(missing.values()), arch, jobs, place)
         fresh = dict(zip(missing, every.result()))
         crashed = [key for key, result in fresh.items() if result is None]
         # One crash fails all tasks of its pool: retry each alone.
-        alone = threads.map(lambda key: _in_workers([missing[key]], arch, 1, life)[0], crashed)
+        alone = threads.map(lambda key: _in_workers([missing[key]], arch, 1, place)[0], crashed)
         fresh |= zip(crashed, alone)
     for key, result in fresh.items():
         if result is None:
@@ -241,11 +242,11 @@ def compile_all(
 
 
 def _in_workers(
-    specializations: list[Specialization], arch: str, jobs: int, life: Connection
+    specializations: list[Specialization], arch: str, jobs: int, place: tuple[Connection, str]
 ) -> list[Compiled | CompileError | None]:
     if not specializations:
         return []
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _follow, (life,)) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _follow, place) as pool:
         futures: list[Future[Compiled | CompileError]] = []
         with contextlib.suppress(BrokenProcessPool):
             for specialization in specializations:
@@ -262,8 +263,14 @@ def _lifeline() -> Iterator[Connection]:
         yield theirs
 
 
-def _follow(life: Connection) -> None:
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for what Triton writes for an assembler, which a killed worker leaves."""
+    return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+
+def _follow(life: Connection, folder: str) -> None:
     """Make this process, and the assembler that it runs, end with the lifeline."""
+    tempfile.tempdir = folder
     os.setpgrp()  # an interrupt at the terminal goes to the parent only
     # A pool that lost a worker terminates the others; their assemblers must end, too.
     signal.signal(signal.SIGTERM, _end)
