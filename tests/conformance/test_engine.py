@@ -305,7 +305,7 @@ def test_killing_the_parent_loses_no_finding_and_leaves_no_worker(hostile, tmp_p
     log, script = tmp_path / "log.jsonl", tmp_path / "parent.py"
     script.write_text(PARENT)
     path = filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path))
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path), TMPDIR=str(tmp_path))
     parent = subprocess.Popen(
         [sys.executable, str(script), str(log)], env=environment, stderr=subprocess.DEVNULL
     )
