@@ -89,6 +89,16 @@ def test_ptx_computes_the_call(line, arch):
     assert judge(case.call, arrays, (found[role].numpy(),), backend.numerics(case.call))
 
 
+@pytest.mark.parametrize("dtype", ["u8", "i8"])
+def test_ptx_of_pairs_of_channels_reads_zeros_after_them(dtype):
+    """Triton fills absent pairs with 0xff80 where 128, the zero of u8, is their constant."""
+    case = parse(f"conv_integer.fprop:n1c2k2_i5_f3:dt={dtype}:mem=nhwc")
+    arrays = operands(case)
+    assert judge(
+        case.call, arrays, emulated.backend.run(case.call, *arrays), backend.numerics(case.call)
+    )
+
+
 STATIC = (
     "conv_integer.fprop:n8c128k128_i28x28_f3x3_p1:dt=i8",
     "quantized_conv.fprop:n8c128k128_i28x28_f3x3_p1:dt=i8",

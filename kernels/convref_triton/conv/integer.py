@@ -98,11 +98,14 @@ def integer_kernel(
         on = windows.is_valid(real, bits, t, r, s, read, sizes, WINDOW)[:, None]
         here = (t * MOVE[0]) * x_d + (r * MOVE[1]) * x_h + (s * MOVE[2]) * x_w + c * x_c
         there = t * w_t + r * w_r + s * w_s + c * w_c
-        # Channels beyond the last are 0 as signed numbers, padding is x_zero.
+        # Channels beyond the last are 0 as signed numbers, padding is x_zero. With 128 as a
+        # constant, Triton before 3.9 fills pairs of bytes with 0xff80.
         in_c = c + cols < C
-        absent = tl.where(in_c, x_zero, SHIFT)[None, :].to(x.dtype.element_ty)
-        a = tl.load(x + here + x_tile, on & in_c[None, :], other=absent)  # (BM, BK)
-        b = tl.load(w + there + w_tile, known[None, :] & in_c[:, None], other=SHIFT)  # (BK, BN)
+        absent = tl.where(in_c, x_zero, SHIFT).to(x.dtype.element_ty)
+        a = tl.load(x + here + x_tile, on & in_c[None, :], other=absent[None, :])  # (BM, BK)
+        on_b = known[None, :] & in_c[:, None]
+        zeros = absent[:, None] if SHIFT else 0
+        b = tl.load(w + there + w_tile, on_b, other=zeros)  # (BK, BN)
         a, b = signed(a, SHIFT), signed(b, SHIFT)
         acc = tl.dot(a, b, acc, out_dtype=tl.int32)
         of_x += tl.sum(a.to(tl.int32), 1)
