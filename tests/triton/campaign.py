@@ -42,6 +42,12 @@ def shaped(name, case, rng):
     elif name == "columns":
         sizes = 8 * rng.randint(1, 18), 8 * rng.randint(1, 28)
         case = regrouped(case, rng.randint(1, 2), *rng.sample(sizes, 2))
+    elif name == "tma":
+        case = regrouped(case, 1, 8 * rng.randint(8, 18), 8 * rng.randint(8, 18))
+    elif name == "split":
+        case = regrouped(
+            case, 1, *rng.sample((8 * rng.randint(1, 4), 8 * rng.randint(100, 300)), 2)
+        )
     elif name in ("depthwise_taps", "depthwise_wgrad"):
         case = channels_innermost(regrouped(case, rng.randint(1, 18), 1, 1))
     return case
