@@ -9,18 +9,22 @@ import linecache
 import re
 import runpy
 import sys
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from convref.errors import invalid, missing_extra
+from convref.errors import ConvrefError, ExitStatus, invalid, missing_extra
+
+NEEDS = "MODULE:FUNCTION, FILE.py or FILE.json"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a function, or a script, with its Triton kernels as PTX; print the findings.
 
-    Return 1 if there is a finding, else 0.
+    Return 1 if there is a finding or the program raises, else the program's own exit status.
     """
     parser = argparse.ArgumentParser(
         prog="convref sanitize",
@@ -38,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     text = "round sums of products of matrices once, or as the cards of the architecture do"
     parser.add_argument("--tensor-cores", choices=("exact", "model"), default="exact", help=text)
     text = "processes in which the programs of a launch run if they exchange nothing"
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
+    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help=text)
     parser.add_argument("--html", metavar="FILE", help="also write the findings as a page")
     given = parser.parse_args(argv)
     if given.program.endswith(".json"):
@@ -50,9 +54,46 @@ def main(argv: list[str] | None = None) -> int:
 
     findings: list[Finding] = []
     options = {**_options(given), "writable": given.writable}
+    ended: BaseException | None = None
     with device(given.arch, findings=findings, **options) as made:
-        _run(given.program)
-    return _report(by_cause(findings), len(made.launched), given)
+        try:
+            _run(given.program)
+        except ConvrefError:
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            ended = error
+    found = _report(by_cause(findings), len(made.launched), given)
+    status = 0 if ended is None else _status(ended)
+    return ExitStatus.FAILED if found and status != ExitStatus.INTERRUPTED else status
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"is {text!r}, needs a positive integer")
+    return int(text)
+
+
+def _status(ended: BaseException) -> int:
+    """Return the exit status of a program that raised, after printing what Python would."""
+    if isinstance(ended, KeyboardInterrupt):
+        return ExitStatus.INTERRUPTED
+    if isinstance(ended, SystemExit) and (ended.code is None or isinstance(ended.code, int)):
+        return ended.code or 0
+    if isinstance(ended, SystemExit):
+        print(ended.code, file=sys.stderr)
+    else:
+        traceback.print_exception(ended.with_traceback(_of_program(ended.__traceback__)))
+    return ExitStatus.FAILED
+
+
+def _of_program(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the program's first frame on, without those that called it."""
+    callers = (__file__, importlib.__file__)
+    while trace and (name := trace.tb_frame.f_code.co_filename):
+        if name not in callers and not name.startswith("<frozen "):
+            return trace
+        trace = trace.tb_next
+    return None
 
 
 def _options(given: argparse.Namespace) -> dict[str, Any]:
@@ -64,6 +105,9 @@ def _run_launch(given: argparse.Namespace) -> int:
     from .decode.program import Fault
     from .launches import run_file
 
+    if given.writable is not None:
+        what = 'is for programs; an argument of a launch has "writable"'
+        raise invalid("sanitize", f"--writable {what}")
     causes = []
     try:
         run_file(given.program, arch=given.arch, **_options(given))
@@ -117,13 +161,15 @@ def _page(**facts: Any) -> str:
 
 def _run(program: str) -> Any:
     sys.path.insert(0, str(Path.cwd()))
+    sys.argv = [program]
     if program.endswith(".py"):
         if not Path(program).is_file():
             raise invalid("sanitize", f"there is no file {program}")
+        sys.path.insert(0, str(Path(program).resolve().parent))
         return runpy.run_path(program, run_name="__main__")
     module, _, name = program.partition(":")
-    if not name:
-        raise invalid("sanitize", f"program is {program!r}, needs MODULE:FUNCTION or FILE.py")
+    if not module or not name:
+        raise invalid("sanitize", f"program is {program!r}, needs {NEEDS}")
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:

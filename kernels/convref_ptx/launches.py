@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,14 @@ from .state.launch import launch
 FILLS = ("normal", "zeros", "ones", "arange")
 
 
-def _is_sizes(value: Any) -> bool:
-    return _is_list(value, int) and 1 <= len(value) <= 3 and min(value) > 0
+GRID = 2**31 - 1, 65535, 65535  # what CUDA allows
+THREADS = 1024, 1024, 64
+BLOCK = 1024  # threads along all axes
+
+
+def _is_sizes(value: Any, limits: tuple[int, ...]) -> bool:
+    fits = _is_list(value, int) and 1 <= len(value) <= 3
+    return fits and all(0 < size <= most for size, most in zip(value, limits, strict=False))
 
 
 def _is_list(value: Any, kind: type) -> bool:
@@ -35,8 +42,14 @@ FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "ptx": ("the name of a file", lambda value: isinstance(value, str)),
     "name": ("the name of a kernel", lambda value: isinstance(value, str)),
     "parameters": ("a list of types", lambda value: _is_list(value, str)),
-    "threads": ("a list of one to three positive integers", _is_sizes),
-    "grid": ("a list of one to three positive integers", _is_sizes),
+    "threads": (
+        f"a list of one to three positive integers, at most {THREADS} and {BLOCK} threads",
+        lambda value: _is_sizes(value, THREADS) and math.prod(value) <= BLOCK,
+    ),
+    "grid": (
+        f"a list of one to three positive integers, at most {GRID}",
+        lambda value: _is_sizes(value, GRID),
+    ),
     "arguments": ("a list", lambda value: isinstance(value, list)),
     "shared": ("a number of bytes", lambda value: type(value) is int and value >= 0),
 }
@@ -131,7 +144,10 @@ def run_file(path: str | Path, *, arch: str = "sm_90", seed: int = 0, **options:
         _made(value, path.parent, f"{path.name}: argument {n}", draw)
         for n, value in enumerate(fields["arguments"])
     ]
-    run(text, manifest, fields["grid"], arguments, seed=seed, **options)
+    try:
+        run(text, manifest, fields["grid"], arguments, seed=seed, **options)
+    except MemoryError as error:
+        raise invalid(path.name, f"needs too much memory: {error}") from None
     return arguments
 
 
@@ -191,6 +207,8 @@ def _made(value: Any, folder: Path, name: str, draw: np.random.Generator) -> Any
         raise invalid(name, f"{', '.join(odd)}: missing or unknown")
     if (fill := value.get("fill", "zeros")) not in FILLS:
         raise invalid(name, f"fill is {fill!r}, needs one of {', '.join(FILLS)}")
+    if type(writable := value.get("writable", True)) is not bool:
+        raise invalid(name, f"writable is {writable!r}, needs true or false")
     try:
         if "file" in value:
             array = np.load(folder / value["file"])
@@ -198,7 +216,9 @@ def _made(value: Any, folder: Path, name: str, draw: np.random.Generator) -> Any
             count = int(np.prod(value["shape"]))
             drawn = (draw.standard_normal if fill == "normal" else getattr(np, fill))(count)
             array = drawn.astype(value["dtype"]).reshape(value["shape"])
-    except (OSError, TypeError, ValueError) as error:
+    except (MemoryError, OSError, TypeError, ValueError) as error:
         raise invalid(name, f"{shorten(repr(value))}: {error}") from None
-    array.flags.writeable = value.get("writable", True)
+    if array.dtype.hasobject:
+        raise invalid(name, f"dtype is {array.dtype}, needs one without Python objects")
+    array.flags.writeable = writable
     return array

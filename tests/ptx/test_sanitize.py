@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
-from convref_ptx.cli import by_cause
+from convref.errors import ConvrefError
+from convref_ptx.cli import by_cause, main
 from convref_ptx.triton.device import Finding
 
 PROGRAM = """
@@ -67,6 +68,46 @@ def test_sanitize_of_a_correct_program(ran):
     found = ran("", "convref_ptx.cli", "test_program:main", *options)
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == ["200.0", "260.0", "2 launches, 0 with a finding"]
+
+
+def test_a_program_that_raises_ends_with_its_findings_and_its_own_frames(ran):
+    found = ran("+ 1", "convref_ptx.cli", "test_program:test_twice")
+    assert found.returncode == 1
+    assert found.stdout.splitlines()[-1] == "1 launch, 1 with a finding"
+    first, place, *_, last = found.stderr.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert place.endswith("in test_twice")
+    assert last == "AssertionError"
+
+
+def test_a_script_has_its_own_folder_arguments_and_exit_status(ran, tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "beside.py").write_text("STATUS = 5\n", "utf-8")
+    script = "import sys, beside; print(sys.argv); sys.exit(beside.STATUS)"
+    (tmp_path / "scripts" / "script.py").write_text(script, "utf-8")
+    found = ran("", "convref_ptx.cli", "scripts/script.py")
+    assert found.returncode == 5, found.stderr
+    assert found.stdout.splitlines() == ["['scripts/script.py']", "0 launches, 0 with a finding"]
+
+
+@pytest.mark.parametrize(
+    ("words", "needs"),
+    [
+        ((":main",), "program is ':main', needs MODULE:FUNCTION, FILE.py or FILE.json"),
+        (("kernel.ptx",), "program is 'kernel.ptx', needs MODULE:FUNCTION, FILE.py or FILE.json"),
+        (("a.json", "--writable", "x"), "--writable is for programs"),
+    ],
+)
+def test_wrong_use_is_named(words, needs):
+    with pytest.raises(ConvrefError, match=needs):
+        main(list(words))
+
+
+@pytest.mark.parametrize("jobs", ["0", "-2", "many"])
+def test_jobs_are_a_positive_number(jobs, capsys):
+    with pytest.raises(SystemExit):
+        main(["a:b", f"--jobs={jobs}"])
+    assert f"--jobs: is {jobs!r}, needs a positive integer" in capsys.readouterr().err
 
 
 TMA = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd9]"
