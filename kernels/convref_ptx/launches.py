@@ -109,10 +109,17 @@ def _argument(name: str, kind: str, value: Any) -> Any:
         return value
     if type(value) is int and value == 0:  # a null pointer
         return None
-    if not isinstance(value, np.ndarray) or not value.flags.c_contiguous:
+    array = _contiguous(name, value)
+    label = f"{name.rpartition(': ')[2]} {array.dtype}{array.shape}"
+    return Allocation(array, writable=array.flags.writeable, name=label)
+
+
+def _contiguous(name: str, value: Any) -> np.ndarray:
+    if not isinstance(value, np.ndarray):
         raise invalid(name, f"is {a_kind(value)}, needs a contiguous array")
-    label = f"{name.rpartition(': ')[2]} {value.dtype}{value.shape}"
-    return Allocation(value, writable=value.flags.writeable, name=label)
+    if not value.flags.c_contiguous:
+        raise invalid(name, f"has strides {value.strides}, needs a contiguous array")
+    return value
 
 
 def run_file(path: str | Path, *, arch: str = "sm_90", seed: int = 0, **options: Any) -> list[Any]:
@@ -168,10 +175,11 @@ def run_export(
         raise invalid(export.name, f"{', '.join(odd)}: missing or unknown")
     buffers = {}
     for name, memory in export.tensors.items():
-        if arrays[name].nbytes != memory.bytes:
-            what = f"{name} has {arrays[name].nbytes} bytes, needs {memory.bytes}"
+        array = _contiguous(f"{export.name}: {name}", arrays[name])
+        if array.nbytes != memory.bytes:
+            what = f"{name} has {array.nbytes} bytes, needs {memory.bytes}"
             raise invalid(export.name, what)
-        flat = arrays[name].reshape(-1).view(f"u{itemsize(memory.dtype)}")
+        flat = array.reshape(-1).view(f"u{itemsize(memory.dtype)}")
         buffers[name] = Allocation(flat, memory.use != "operand", name=name)
     for step in export.launches:
         values = [_exported(value, buffers) for value in step.arguments]

@@ -85,7 +85,7 @@ def export(
     Raises
     ------
     UnsupportedError
-        If there is no kernel, or the plan copies an operand.
+        If there is no kernel, nothing to launch, or the plan copies an operand.
     """
     call = parse(line).call if isinstance(line, str) else line
     name = name or str(call).partition(":")[0].replace(".", "_")
@@ -109,11 +109,15 @@ def described(
     call: Call, name: str, arch: str, kernel: str = "", sms: int = archs.SMS, unproven: bool = False
 ) -> tuple[Export, dict[str, aot.Compiled]]:
     """Return the export of a call, and its binaries by image."""
+    if sms < 1:
+        raise invalid("export", f"sms is {sms}, needs a positive number")
     call = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
     plan = TritonBackend(unproven=unproven).planned(call, arch, kernel, sms)
     if copies := plan.copies:
         what = f"{copies[0].source} is copied to another memory order, needs mem=nhwc or a kernel"
         raise UnsupportedError(message("export", f"{what} that reads it as it is", call))
+    if not plan.launches:
+        raise UnsupportedError(message("export", "an empty result, nothing is launched", call))
     if plan.tables:
         raise UnsupportedError(message("export", "the plan has tables of numbers", call))
     binaries: dict[str, aot.Compiled] = {}
@@ -132,7 +136,7 @@ def _invocations(
     images: dict[Any, str] = {}
     for launch in plan.launches:
         specialization = specialize(launch)
-        compiled = aot.compile(specialization, arch)
+        compiled = aot.compile_or_refuse(specialization, arch)
         hazards.guard(compiled)
         image = images.setdefault(specialization.key, f"{name}.{len(images)}")
         binaries[image] = compiled

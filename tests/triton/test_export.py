@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from driver_stub import compiler_of
@@ -136,7 +137,21 @@ def test_what_is_wrong_is_said(tmp_path, driver):
         export(TMA, tmp_path, arch="gfx942")
     with pytest.raises(ConvrefError, match="name is 'a-b', needs an identifier of C"):
         export(TMA, tmp_path, name="a-b")
+    with pytest.raises(ConvrefError, match="sms is 0, needs a positive number"):
+        export(TMA, tmp_path, sms=0)
+    with pytest.raises(UnsupportedError, match="an empty result, nothing is launched"):
+        export(TMA.replace("n1", "n0"), tmp_path)
+    with pytest.raises(UnsupportedError, match="for sm_12: Value 'sm_12' is not defined"):
+        export(LINES[1][0], tmp_path, arch="sm_12")
+    assert not list(tmp_path.iterdir())
     made, path = written(TMA, "", tmp_path)
+    arrays = {name: np.zeros(m.bytes, np.uint8) for name, m in made.tensors.items()}
+    with pytest.raises(
+        ConvrefError, match=r"conv_fprop: y: has strides \(2,\), needs a contiguous"
+    ):
+        run_export(path, {**arrays, "y": np.zeros(2 * len(arrays["y"]), np.uint8)[::2]})
+    with pytest.raises(ConvrefError, match="conv_fprop: x: is a Tensor, needs a contiguous array"):
+        run_export(path, {**arrays, "x": torch.zeros(1)})
     loaded = made.load(tmp_path, driver=driver)
     with pytest.raises(ConvrefError, match="conv_fprop: w, y: missing or unknown"):
         loaded({"x": 0x1000})

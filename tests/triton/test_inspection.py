@@ -379,6 +379,7 @@ def test_the_command_prints_a_stage(asm, needle):
     [
         ((LINE, "--asm", "elf", *BACKEND), "inspect: --asm is 'elf', needs one of llir"),
         ((LINE, "--arch", "sm90", *BACKEND), "arch: is 'sm90', needs sm_90"),
+        ((LINE, "--arch", "gfx9zz", *BACKEND), "gather for gfx9zz: unsupported target: 'gfx9zz'"),
         ((LINE, "--backend", "numpy"), "inspect: numpy: it has no code to show"),
         ((LINE.replace("bf16", "f64"), *BACKEND), "inspect: convref_triton.backend:backend: "),
     ],

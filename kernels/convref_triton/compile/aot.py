@@ -26,7 +26,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from convref.errors import invalid, message, shorten
+from convref.errors import UnsupportedError, invalid, message, shorten
 
 from ..hopper.precompiled import Precompiled
 from .specialize import Specialization
@@ -89,6 +89,14 @@ def compile(specialization: Specialization, arch: str) -> Compiled:
     no such architecture.
     """
     return _cached(specialization, arch, True)
+
+
+def compile_or_refuse(specialization: Specialization, arch: str) -> Compiled:
+    """Return `compile` for a command, whose user named an architecture: UnsupportedError."""
+    try:
+        return compile(specialization, arch)
+    except CompileError as error:
+        raise UnsupportedError(str(error)) from None
 
 
 def compile_ptx(specialization: Specialization, arch: str) -> Compiled:
@@ -194,6 +202,7 @@ COMPLAINTS = (
     r"\berror\s*: (?!Internal|Failures have been)(.+)",
     r"(Assertion .+)",
     r"(LLVM ERROR.+)",
+    r"ptxas fatal\s*: (.+)",
     r"Pipeline failed while executing \[`(\w+)`",
 )
 

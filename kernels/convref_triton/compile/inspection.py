@@ -143,7 +143,7 @@ def inspect_plan(plan: KernelPlan, arch: str) -> list[Inspected]:
     """Return every launch of a plan, compiled for `arch`, as `convref inspect` shows it."""
     rows = []
     for launch in plan.launches:
-        compiled = aot.compile(specialize(launch), arch)
+        compiled = aot.compile_or_refuse(specialize(launch), arch)
         texts = {kind: assembly(compiled, kind) for kind in (*compiled.asm, "sass")}
         tile = f"{launch.warps} warps, {launch.stages} stages"
         title = f"{compiled.name}, grid {'x'.join(map(str, launch.grid))}, {tile}"
