@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConvrefError, UnsupportedError, missing_extra
+from ..errors import ConvrefError, UnsupportedError, invalid, missing_extra
 from ..judge import Numerics
 from ..judge.programs import Program, judged_mutants
 from .gpumode import GpuMode
@@ -60,7 +60,10 @@ def problems(format: str, folder: Path) -> list[Path]:
     """Return the files of problems by number, of a folder or one file."""
     if folder.is_file():
         return [folder]
-    return sorted(folder.rglob(class_of(format).pattern), key=_number)
+    pattern = class_of(format).pattern
+    if found := sorted(folder.rglob(pattern), key=_number):
+        return found
+    raise invalid("grade", f"{folder} has no {pattern}" if folder.is_dir() else f"no {folder}")
 
 
 def _name(path: Path) -> str:

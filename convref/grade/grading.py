@@ -198,6 +198,7 @@ def grade(
     -------
     Grade
     """
+    _check_device(device)
     posed = load(format, problem)
     numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
     seed = secrets.randbits(31) if seed is None else seed
@@ -216,6 +217,16 @@ def grade(
             if error.kind != "wrong":
                 found.draws.append(Draw({}, "any", error.kind, str(error)))
     return replace(found, isolation=session.isolation, triton=session.triton)
+
+
+def _check_device(device: str) -> None:
+    """Refuse a device that is not there, for which no solution is to blame."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise invalid("grade", f"device is {shorten(device)!r}, needs cpu, cuda or like") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UnsupportedError(f"grade: device is {device}, and torch finds no CUDA device")
 
 
 def load(format: str, problem: str | Path) -> Problem:

@@ -59,8 +59,8 @@ def first(wrong: Array) -> tuple[int, ...]:
 
 
 def element(role: str, at: tuple[int, ...]) -> str:
-    """Return the name of one element: "dx[0, 2, 1]"."""
-    return f"{role}[{', '.join(map(str, at))}]"
+    """Return the name of one element: "dx[0, 2, 1]", or "y" of a result without axes."""
+    return f"{role}[{', '.join(map(str, at))}]" if at else role
 
 
 def beyond(

@@ -344,8 +344,30 @@ def test_results_of_another_form_fail(actual, text):
         assert_close(actual, lambda x: x + 1, (torch.zeros(3, 3),))
 
 
+def test_a_result_without_axes_is_named_without_an_index():
+    x = torch.ones(3)
+    with pytest.raises(AssertionError, match=r"wrong: output\['s'\] is 4.0, needs exactly 3.0; "):
+        assert_close({"s": x.sum() + 1}, lambda x: {"s": x.sum()}, (x,))
+
+
+def test_a_compiled_reference_is_evaluated_as_it_is_written():
+    """PyTorch would compile the rules with it."""
+    compiled = []
+
+    def backend(graph, _):
+        compiled.append(graph)
+        return graph
+
+    reference = torch.compile(lambda x: x.sin() + 1, backend=backend)
+    x = torch.linspace(0, 1, 5)
+    assert assert_close(reference(x), reference, (x,))
+    assert len(compiled) == 1  # by the candidate's call
+
+
 def test_arguments_of_the_wrong_kind_are_refused():
     x = torch.zeros(3)
+    with pytest.raises(UnsupportedError, match="output of the reference has layout torch.sparse"):
+        assert_close(x, lambda x: x, (x.to_sparse(),))
     with pytest.raises(ConvrefError, match="args is a Tensor"):
         assert_close(x, torch.relu, x)
     with pytest.raises(ConvrefError, match="kwargs is a list"):

@@ -16,7 +16,7 @@ pytest.importorskip("psutil", reason="psutil is not installed")
 
 import hostile_solutions as hostile  # noqa: E402
 
-from convref import ConvrefError  # noqa: E402
+from convref import ConvrefError, UnsupportedError  # noqa: E402
 from convref.grade import Limits, certify, grade, load  # noqa: E402
 from convref.grade.certify import to_html, to_json  # noqa: E402
 from convref.grade.sizes import BUDGET, Source, chosen  # noqa: E402
@@ -154,11 +154,16 @@ def test_the_certificate_counts_what_the_own_rule_accepts(tmp_path):
     assert "2_constant <b>vacuous" in to_html([linear, constant, random], "t")
 
 
-def test_bad_input_is_refused(tmp_path, problem):
+def test_bad_input_is_refused(tmp_path, problem, monkeypatch):
     with pytest.raises(ConvrefError, match="format is x, needs kernelbench, gpumode, "):
         load("x", problem)
     with pytest.raises(ConvrefError, match="is no file"):
         load("kernelbench", tmp_path / "missing.py")
+    with pytest.raises(ConvrefError, match="device is 'gpu', needs cpu, cuda or like"):
+        grade("kernelbench", problem, problem, device="gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UnsupportedError, match="device is cuda:0, and torch finds no CUDA device"):
+        grade("kernelbench", problem, problem, device="cuda:0")
     problem.write_text("x = 1", "utf-8")
     with pytest.raises(ConvrefError, match="has no Model, get_inputs"):
         load("kernelbench", problem)

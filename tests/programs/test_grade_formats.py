@@ -458,6 +458,11 @@ def test_the_command_refuses_bad_words(tmp_path):
         (["kernelbench", tmp_path / "b", file], "b is no file"),
         (["kernelbench", file, file, "--certify", tmp_path], "for problems without a solution"),
         (["kernelbench", "--certify", tmp_path, "--packed"], "the other options are of solutions"),
+        (["kernelbench", "--certify", tmp_path / "b"], "grade: no "),
+        (["gpumode", "--certify", tmp_path], "has no reference.py"),
+        (["kernelbench", file, file, "--seconds", "0"], "--seconds is 0, needs a positive number"),
+        (["kernelbench", file, file, "--memory", "inf"], "--memory is inf, needs a positive"),
+        (["kernelbench", file, file, "--memory", "nan"], "--memory is nan, needs a positive"),
         (["kernelbench", file, file], "has no Model, get_inputs, get_init_inputs"),
         (["gpumode", file, file], "a.py needs generate_input, ref_kernel"),
     ):

@@ -54,7 +54,12 @@ class Program:
             what = f"the reference raises {one_line(error)}"
             what += f" (devices of args: {', '.join(sorted(devices)) or 'none'})"
             raise invalid("assert_close", what) from error
-        return trace, tensors(found)
+        named = tensors(found)
+        for name, t in named.items():
+            if t.layout != torch.strided:
+                what = f"{name} of the reference has layout {t.layout}, needs torch.strided"
+                raise UnsupportedError(f"assert_close: {what}")
+        return trace, named
 
 
 def tensors(results: Any, where: str = "the reference") -> dict[str, Tensor]:

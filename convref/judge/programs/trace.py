@@ -1,6 +1,8 @@
 """One run of a reference in which every operation is evaluated on pairs."""
 
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial, reduce
 from inspect import unwrap
@@ -79,7 +81,7 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
     def run(self, reference: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Return the results of the reference; tensors of others that it wrote to are restored."""
         try:
-            with self:
+            with self, _uncompiled():
                 return reference(*args, **kwargs)
         finally:
             with torch.no_grad():
@@ -289,6 +291,13 @@ def _floats(out: Any) -> bool:
     """Return whether there are floating-point tensors among the results."""
     results = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
     return any(t.is_floating_point() or t.is_complex() for t in results)
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Run compiled functions as they are written: PyTorch would compile the rules with them."""
+    if "torch._dynamo" not in sys.modules:  # nothing is compiled, and its import takes long
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 def _refuse(func: Any, operands: list[Tensor]) -> None:
