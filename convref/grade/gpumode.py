@@ -37,8 +37,10 @@ class GpuMode:
         missing = [n for n in ("generate_input", "ref_kernel") if n not in self._names]
         if missing or not task.is_file():
             raise invalid("grade", f"{path} needs {', '.join(missing) or 'a task.yml beside it'}")
-        text = task.read_text("utf-8").partition("\ntests:")[2].partition("\nbenchmarks:")[0]
+        text = f"\n{task.read_text('utf-8')}".partition("\ntests:")[2].partition("\nbenchmarks:")[0]
         self._tests = [_arguments(path, found) for found in _SET.findall(text)]
+        if not self._tests:
+            raise invalid("grade", f"{task} has no tests, needs lines as - {{n: 64, seed: 1}}")
 
     def sizes(self) -> Iterator[Sizes]:
         """Yield the number of each test; its sizes are the problem's own."""

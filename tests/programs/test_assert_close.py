@@ -366,7 +366,7 @@ def test_a_compiled_reference_is_evaluated_as_it_is_written():
 
 def test_arguments_of_the_wrong_kind_are_refused():
     x = torch.zeros(3)
-    with pytest.raises(UnsupportedError, match="output of the reference has layout torch.sparse"):
+    with pytest.raises(UnsupportedError, match=r"output of the reference has layout torch\.sparse"):
         assert_close(x, lambda x: x, (x.to_sparse(),))
     with pytest.raises(ConvrefError, match="args is a Tensor"):
         assert_close(x, torch.relu, x)

@@ -449,6 +449,17 @@ def test_the_command_ends_with_the_status_of_the_worst_solution(tmp_path, monkey
     assert invoke("gpumode", problem, answers[0])[0] == 130
 
 
+def test_tests_of_a_task_are_read_or_missed(tmp_path):
+    problem, _ = gpu_mode(tmp_path, "x")
+    for text, count in ((TASK, 2), (TASK.lstrip(), 2), ("tests:\n  - m: 5\n", 0), ("m: 5", 0)):
+        problem.with_name("task.yml").write_text(text, "utf-8")
+        if count:
+            assert len(list(load("gpumode", problem).sizes())) == count
+            continue
+        with pytest.raises(ConvrefError, match=r"task.yml has no tests, needs lines as - {n: 64, "):
+            load("gpumode", problem)
+
+
 def test_the_command_refuses_bad_words(tmp_path):
     (tmp_path / "a.py").write_text("x = 1", "utf-8")
     file = tmp_path / "a.py"
