@@ -141,14 +141,14 @@ def shared(compiled: Compiled) -> int:
 
 def inspect_plan(plan: KernelPlan, arch: str) -> list[Inspected]:
     """Return every launch of a plan, compiled for `arch`, as `convref inspect` shows it."""
+    every = [aot.compile_or_refuse(specialize(launch), arch) for launch in plan.launches]
     rows = []
-    for launch in plan.launches:
-        compiled = aot.compile_or_refuse(specialize(launch), arch)
+    for launch, compiled, inspection in zip(plan.launches, every, inspect_all(every)):
         texts = {kind: assembly(compiled, kind) for kind in (*compiled.asm, "sass")}
         tile = f"{launch.warps} warps, {launch.stages} stages"
         title = f"{compiled.name}, grid {'x'.join(map(str, launch.grid))}, {tile}"
         found = {kind: text for kind, text in texts.items() if text is not None}
-        rows.append(Inspected(title, inspect(compiled).facts(), found))
+        rows.append(Inspected(title, inspection.facts(), found))
     return rows
 
 

@@ -37,11 +37,11 @@ def disassemble(compiled: Iterable[Compiled]) -> None:
     """
     command = _cuobjdump_command("-sass")
     alike: dict[Any, dict[bytes, cubin.Function]] = {}
-    for binary in {one.binary for one in compiled}:
+    for binary in dict.fromkeys(one.binary for one in compiled):
         found = cubin.function(binary)
         if found is not None and _store(command, binary).get_file(PRINTED) is None:
             alike.setdefault(found.file, {})[binary] = found
-    for functions in alike.values():
+    for functions in (some for some in alike.values() if len(some) > 1):
         printed = _run(command, cubin.merged(list(functions.values())))
         head, *codes = printed.split(FUNCTION_TITLE)
         for (binary, function), code in zip(functions.items(), codes, strict=True):
