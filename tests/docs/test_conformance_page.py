@@ -78,6 +78,7 @@ def test_the_court_finds_an_ignored_dilation(installed):
 @pytest.mark.parametrize("slip", [0, 1])
 def test_the_test_on_the_page_passes_what_is_right_and_nothing_else(slip):
     def my_kernel(x, w, b, *, bias, groups, stride, padding, dilation, flip, **sizes):
+        assert {*sizes} == {"n", "c", "k", "input", "filter", "transposed", "output_padding"}
         geometry = {"stride": stride, "padding": padding, "dilation": dilation, "flip": flip}
         kernel = {1: convref.conv1d, 2: convref.conv2d}[len(stride)]
         return kernel(x, w, b, groups=groups, **geometry, backend="numpy") + slip * (
