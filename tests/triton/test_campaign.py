@@ -9,6 +9,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from campaign import drawn, interpreted_all, on_a_tile, relatives, wrong
 
 from convref.case import parse
+from convref_triton import emulated
 from convref_triton.plan.kernels import BY_NAME
 
 KERNELS = 4  # of each campaign
@@ -32,3 +33,10 @@ def test_results_that_replace_operands_are_judged():
     case = parse("batch_norm.fprop:n2c2_i3x3:fill=normal")
     made = on_a_tile(BY_NAME["norm"], case, 0)
     assert wrong([case], [made], interpreted_all) == [""]
+
+
+def test_undefined_bytes_leave_the_others_of_a_word_defined():
+    """LLVM packs bytes by bfi into a register that nothing wrote, and takes them out by prmt."""
+    case = parse("conv.dgrad:n1c4k72_i5x1_f1x1_s3_p2,2x2,1:dt=f16:mem=nhwc:seed=51647")
+    made = on_a_tile(BY_NAME["classes"], case, 2300)
+    assert wrong([case], [made], emulated.backend.interpret_all) == [""]

@@ -266,7 +266,6 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"(popc|clz)\.b(32|64)", "b{1}", _count),
     (r"brev\.b(32|64)", "b{0}", _reverse),
     (r"lop3\.b32", "b32 b32 b32 u32", _logic),
-    (r"bfi\.b(32|64)", "b{0} b{0} u32 u32", _insert),
     (r"bmsk\.(clamp|wrap)\.b32", "u32 u32", _mask),
     (r"szext\.(clamp|wrap)\.([su])32", "{1}32 u32", _extended),
     (rf"prmt\.b32\.({'|'.join(_MODES)})", "b32 b32 b32", _permute),
@@ -285,7 +284,6 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     # `full` and `approx` may be 2 ulp off.
     (r"div\.(?:rn|full|approx)\.(f32|f64)", "{0} {0}", lambda kind, *ab: np.divide(*ab)),
     (r"rcp\.rn\.(f32|f64)", "{0}", lambda kind, a: 1 / a),
-    (r"prmt\.b32", "b32 b32 b32", numbers.permute),
     (r"bfind(\.shiftamt)?\.([su](?:32|64))", "{1}", _find),
     (rf"sad\.({_INTEGER})", "{0} {0} {0}", _difference),
     (r"dp4a\.([su])32\.([su])32", "b32 b32 b32", lambda x, y, *abc: _dot(f"{x}8", f"{y}8", *abc)),
@@ -300,6 +298,8 @@ BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (rf"cvt\.({_INTEGER})\.({_INTEGER})", "{1}", _convert),
     (r"cvt\.[su](16|32|64)\.([su])8", "b{0}", _byte),
     (r"cvt\.([su])8\.([su](?:16|32|64))", "{1}", _low_byte),
+    (r"bfi\.b(32|64)", "b{0} b{0} u32 u32", _insert),
+    (r"prmt\.b32", "b32 b32 b32", numbers.permute),
 )
 
 
