@@ -202,7 +202,7 @@ COMPLAINTS = (
     r"\berror\s*: (?!Internal|Failures have been)(.+)",
     r"(Assertion .+)",
     r"(LLVM ERROR.+)",
-    r"ptxas fatal\s*: (.+)",
+    r"ptxas fatal\s*: (?!Ptx assembly aborted)(.+)",
     r"Pipeline failed while executing \[`(\w+)`",
 )
 
