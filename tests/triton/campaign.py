@@ -25,7 +25,7 @@ from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import tasks
 from convref_triton.plan.kernels import BY_NAME
 
-PASSES = {"gather": "fprop", "scatter": "dgrad", "correlate": "wgrad"}
+PASSES = {"gather": "fprop", "scatter": "dgrad", "correlate": "wgrad", "total": "bgrad"}
 # Channels of a group.
 EACH = {"blocks": (2, 4, 6, 8, 16), "blocks_wgrad": (1, 2, 3, 4, 5, 7, 8, 12, 16, 31)}
 SIZES_OF_KERNELS, FILLS_OF_A_CALL = 3, 5  # as PTX
@@ -67,12 +67,13 @@ def drawn(spec, rng):
 def on_a_tile(spec, case, pick):
     """Return the case's plan on some tile, None if the kernel computes nothing of it."""
     _, known = facts(case.call, operands(case))
-    if not spec.whole_call:
+    if not PASSES.keys().isdisjoint(spec.serves):
         made, admitted = planned(case.call, known, types.SimpleNamespace(SPEC=spec), pick)
         return made if admitted else None
     builder = Builder(case.call, known)
     (task,) = tasks(builder)
-    if spec.refusal(task):
+    is_empty = task.geometry is not None and not prod(case.call.problem.shape(task.role))
+    if is_empty or spec.refusal(task):  # nothing is launched for an empty result
         return None
     rows = spec.tiles(task)
     spec.add(task, rows[pick % len(rows)])

@@ -29,6 +29,17 @@ def test_compiled_kernels_run_on_several_sizes(name):
     assert min(counts) > 1
 
 
+@pytest.mark.parametrize("name", ["bgrad", "unfold"])
+def test_kernels_that_are_neither_a_convolution_nor_a_whole_call_are_run(name):
+    spec, made = BY_NAME[name], []
+    for case in drawn(spec, random.Random(0)):
+        made += [(case, plan)] if (plan := on_a_tile(spec, case, 0)) else []
+        if len(made) == KERNELS:
+            break
+    assert all(plan.launches for _, plan in made)
+    assert wrong(*zip(*made), emulated.backend.interpret_all) == [""] * KERNELS
+
+
 def test_results_that_replace_operands_are_judged():
     case = parse("batch_norm.fprop:n2c2_i3x3:fill=normal")
     made = on_a_tile(BY_NAME["norm"], case, 0)
