@@ -51,3 +51,10 @@ def test_undefined_bytes_leave_the_others_of_a_word_defined():
     case = parse("conv.dgrad:n1c4k72_i5x1_f1x1_s3_p2,2x2,1:dt=f16:mem=nhwc:seed=51647")
     made = on_a_tile(BY_NAME["classes"], case, 2300)
     assert wrong([case], [made], emulated.backend.interpret_all) == [""]
+
+
+def test_halves_of_a_sum_of_pairs_are_defined_apart():
+    """LLVM adds two 16-bit numbers by add.s16x2, with an upper half that nothing wrote."""
+    case = parse("conv.fprop:n2c2k1_i2x15_f1x3_s5x7_p0,1x-2,5_d1x2:t=1:op=1x3:dt=f16:seed=53678")
+    made = on_a_tile(BY_NAME["direct"], case, 54172)
+    assert wrong([case], [made], emulated.backend.interpret_all) == [""]

@@ -314,7 +314,7 @@ def _compute(
     """Write a function of operands and their types to one register, or a part of it to each.
 
     If an operand has undefined bits, so has the result: with `bitwise`, those that differ when the
-    undefined bits are ones and when they are zeros, else all bits.
+    undefined bits are ones and when they are zeros, else all bits: of packed pairs, of a half.
     """
     masks = [x for word, _ in pairs if (x := m.undefined_bits(word, lanes)) is not None]
 
@@ -327,7 +327,10 @@ def _compute(
         undefined = value ^ found(0)
     elif masks:
         none = np.zeros_like(value)
+        if "16x2" in i.op and value.dtype == np.uint32:
+            none, masks = none.view(np.uint16), [np.ascontiguousarray(x).view("u2") for x in masks]
         undefined = np.where(np.any([mask != 0 for mask in masks], 0), ~none, none)
+        undefined = undefined.view(value.dtype)
     (m.write if isinstance(to, str) else m.spread)(i, to, value, lanes, undefined)
 
 
