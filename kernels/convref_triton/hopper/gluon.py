@@ -13,13 +13,13 @@ RELEASE = tuple(map(int, triton.__version__.split(".")[:2]))
 def lacks(name: str, release: tuple[int, ...] = RELEASE) -> str:
     """Return why a kernel is not compiled with a release of Triton, empty if it is.
 
-    >>> lacks("gluon_fprop", (3, 8)), lacks("gluon_fprop", (3, 9))
-    ('', 'it is written for the Gluon of Triton 3.6 to 3.8')
+    >>> lacks("gluon_fprop", (3, 9)), lacks("gluon_fprop", (3, 10))
+    ('', 'it is written for the Gluon of Triton 3.6 to 3.9')
     """
-    if not (3, 6) <= release <= (3, 8):
-        return "it is written for the Gluon of Triton 3.6 to 3.8"
-    if release == (3, 8) and "halo" in name:
-        return "Gluon of Triton 3.8 has no view of several lines that begins at a computed one"
+    if not (3, 6) <= release <= (3, 9):
+        return "it is written for the Gluon of Triton 3.6 to 3.9"
+    if release >= (3, 8) and "halo" in name:
+        return "Gluon since Triton 3.8 has no view of several lines that begins at a computed one"
     return ""
 
 

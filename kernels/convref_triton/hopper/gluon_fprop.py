@@ -4,7 +4,8 @@ y[n, k, p] = sum over taps r and channels c of x[n, c, p * stride + r * dilation
 
 Rows are a box of pixels and columns output channels; wgmma reads both from shared memory, where TMA
 puts them. There is a program for each multiprocessor, which takes every num_programs-th tile, and
-copies run ahead of products across tiles. Padding and ragged channels are as in `tma`.
+copies run ahead of products across tiles. Padding and ragged channels are as in `tma`, whose
+refusals and arguments these are too.
 
 The adjoint of a stride is the same product for each parity class of pixels, which have the same
 taps. One launch has the tiles of all classes, those with the most taps first.
@@ -18,7 +19,6 @@ from typing import NamedTuple
 from triton import language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import tma as maps
 
 from ..common.epilogue import finish
 from ..common.geometry import Tensor
@@ -31,7 +31,7 @@ from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable, tiles
-from . import is_proven, ring
+from . import is_proven, maps, ring
 from .arguments import Axes, Barriers, BoxGrid, Filter, Operands, Output, Strides
 from .ring import EPILOGUE_N, accumulate, filters_at, split_columns
 
