@@ -17,6 +17,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend, results_of
 from convref_triton.common.geometry import Tensor, geometry
+from convref_triton.common.reorder import reorder
 from convref_triton.conv import gather
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.task import Task
@@ -37,6 +38,12 @@ def facts(call, arrays):
         for role, t in tensors.items()
     }
     return tensors, known
+
+
+def copies_of(made):
+    """Return (source, target) of each copy of a plan, whether a kernel does it or not."""
+    moved = [s.arguments for s in made.launches if s.kernel is reorder]
+    return [(s.source, s.target) for s in made.copies] + [(a["x"].role, a["y"].role) for a in moved]
 
 
 def planned(call, known, kernel, pick=0):

@@ -29,6 +29,7 @@ LINES = (
     ("conv.fprop:n2c16k24_i9x9_f3x3_s2_p1:dt=bf16:mem=nhwc", "gather"),
     ("conv.fprop:n1c512k16_i3x3_f3x3_p1:dt=f16:mem=nhwc", "split"),  # a workspace, two launches
     ("conv.wgrad:n2c16k24_i9x9_f3x3_p1:dt=bf16:mem=nhwc", ""),
+    ("conv.fprop:n2c16k24_i9x9_f3x3_p1:dt=bf16:mem=w.ohwi", "gather"),  # copies of x and y
     ("max_pool.fprop:n2c5_i9x8_f3x3_s2_p1:dt=bf16:mem=nhwc", ""),
     ("avg_pool.backward:n2c5_i9x8_f3x3_s2_p1:fill=normal", ""),
     ("layer_norm.fprop:n33c72_i1:dt=bf16:fill=normal", ""),
@@ -131,7 +132,7 @@ def test_the_header_launches_what_the_driver_launches(line, kernel, driver, libr
 
 
 def test_what_is_wrong_is_said(tmp_path, driver):
-    with pytest.raises(UnsupportedError, match="x is copied to another memory order"):
+    with pytest.raises(UnsupportedError, match="w is copied to another memory order"):
         export("conv.fprop:n1c64k64_i9x9_f3x3:dt=bf16", tmp_path)
     with pytest.raises(UnsupportedError, match="gfx942 has no CUDA driver"):
         export(TMA, tmp_path, arch="gfx942")

@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import isfinite, prod
 
 import pytest
+from forced import copies_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -139,8 +140,8 @@ def test_memory_copies_and_parts_add_to_the_estimate():
     assert cost.us(WIDE, 1000 * rates.memory) > max(alone, 1000.0)
     parts = WIDE._replace(beside=rates.memory, launches=2)
     assert cost.us(parts, 0.0) == pytest.approx(alone + 1.0 + rates.launch_us)
-    copies = WIDE._replace(copies=2, copied=rates.copy, maps=True)
-    assert cost.us(copies, 0.0) == pytest.approx(alone + 2 * rates.copy_us + 1.0 + rates.maps_us)
+    copies = WIDE._replace(copies=2, copied=rates.copy, reordered=rates.reorder, maps=True)
+    assert cost.us(copies, 0.0) == pytest.approx(alone + 2 * rates.copy_us + 2.0 + rates.maps_us)
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -150,8 +151,9 @@ def test_copies_are_those_of_the_plan(line):
         task = task_of(call)
         for choice in choices(task):
             made = plan(call, operands(call), choice)
-            copies = made.copies
+            copies, slow = copies_of(made), [copy.target for copy in made.copies]
             work = BY_NAME[choice.kernel].work_of(task, choice.tile)
             assert work.copies == len(copies), choice
-            shapes = [made.buffers[copy.target].shape for copy in copies]
-            assert work.copied == sum(2 * 2 * prod(shape) for shape in shapes), choice
+            moved = {target: 2 * 2 * prod(made.buffers[target].shape) for _, target in copies}
+            assert work.copied == sum(moved[target] for target in slow), choice
+            assert work.copied + work.reordered == sum(moved.values()), choice

@@ -11,8 +11,10 @@ from typing import Any
 from convref.case import Call
 
 from ..common.geometry import ITEMSIZE, Tensor
+from ..common.reorder import reorder_launch
 from .launch import Buffer, Copy, KernelPlan, Launch, Slot, Table
 
+FILTER = "w"  # the operand that is usually the same over many calls
 NEW = ".new"  # ends the name of a result whose role an operand has too
 
 
@@ -105,8 +107,22 @@ class Builder:
         self.buffers[first.role] = Buffer(shape, strides, "f32")
         return first
 
+    def moved(self, step: Copy) -> Copy | Launch:
+        """Return the launch that does a copy, or the copy itself where no kernel does it.
+
+        Filters are left to copies, which may be kept from one call to the next.
+        """
+        if step.blocks or step.source == FILTER:
+            return step
+        source = self.tensors.get(step.source)
+        if source is None:
+            made = self.buffers[step.source]
+            source = Tensor(step.source, *made)
+        return reorder_launch(source, step.target, self.buffers[step.target]) or step
+
     def plan(self) -> KernelPlan:
-        return KernelPlan(self.buffers, tuple(self.steps), "; ".join(self.reasons), self.tables)
+        steps = (self.moved(step) if isinstance(step, Copy) else step for step in self.steps)
+        return KernelPlan(self.buffers, tuple(steps), "; ".join(self.reasons), self.tables)
 
 
 def slot(tensor: Tensor | None) -> Slot | None:

@@ -16,7 +16,7 @@ from ..hopper import precompiled
 from . import archs, cost
 from .builder import Builder
 from .cost import ESTIMATED, Rates, Work
-from .launch import Copy
+from .launch import Copy, Launch
 from .lines import Line
 from .task import Task
 from .tile import Tile
@@ -85,18 +85,26 @@ class KernelSpec:
 
     def work_of(self, task: Task, tile: Tile) -> Work:
         assert self.work is not None, self.name
-        copies, copied = self.copies(task, tile)
-        return self.work(task, tile)._replace(kernel=self.name, copies=copies, copied=copied)
+        copies, copied, ours = self.copies(task, tile)
+        return self.work(task, tile)._replace(
+            kernel=self.name, copies=copies, copied=copied, reordered=ours
+        )
 
-    def copies(self, task: Task, tile: Tile) -> tuple[int, float]:
-        """Return how many tensors a task copies on a tile, and the bytes that this moves."""
+    def copies(self, task: Task, tile: Tile) -> tuple[int, float, float]:
+        """Return how many tensors a task copies on a tile, and the bytes that this moves.
+
+        The second number of bytes is of the copies that a kernel of ours does.
+        """
         key = self.name, tile.bk, tile.run  # no copy depends on more of a tile
         if key not in task.copied:
             builder = Builder(task.builder.call, task.builder.tensors)
             self.add(replace(task, builder=builder), tile)
-            made = [builder.buffers[s.target] for s in builder.steps if isinstance(s, Copy)]
-            moved = sum(2.0 * prod(to.shape) * ITEMSIZE[to.dtype] for to in made)
-            task.copied[key] = len(made), moved
+            steps, moved = [s for s in builder.steps if isinstance(s, Copy)], [0.0, 0.0]
+            for step in steps:
+                to = builder.buffers[step.target]
+                ours = isinstance(builder.moved(step), Launch)
+                moved[ours] += 2.0 * prod(to.shape) * ITEMSIZE[to.dtype]
+            task.copied[key] = len(steps), *moved
         return task.copied[key]
 
     def us(self, task: Task, tile: Tile, rates: Rates = ESTIMATED) -> float:

@@ -55,7 +55,7 @@ class Task:
     arch: str = archs.DEFAULT  # architecture of the device
     sms: int = 0  # multiprocessors of the device; 0 where there is none
     # Number and bytes of copies, by what they depend on; `KernelSpec.copies` keeps them here.
-    copied: dict[tuple[str, int, int], tuple[int, float]] = field(
+    copied: dict[tuple[str, int, int], tuple[int, float, float]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
 

@@ -24,6 +24,7 @@ from convref_driver.hip import hip_driver
 from ..compile import aot, hazards
 from ..compile.specialize import TRITON_TYPES, Specialization, specialize
 from ..interpreter import TYPES
+from ..plan.builder import FILTER
 from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot, flatten, is_group
 from . import packed
 from .interpreted import copy, held
@@ -32,7 +33,6 @@ from .interpreted import copy, held
 PARAMETERS = {"u1": "bool", "i1": "bool", **{name: code for code, name in TRITON_TYPES.items()}}
 # Of a descriptor that is not a tensor map: whether padding is NaN; from Triton 3.7, whether tf32.
 FLAGS = (False,) * len(fields(TensorDescriptor)[4:])
-FILTER = "w"  # the operand that is usually the same over many calls
 KEPT = 4096  # plans, and tensor maps of an argument
 
 
