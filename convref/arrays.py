@@ -148,7 +148,7 @@ def _torch_code(where: str, name: str, tensor: Any) -> str:
     return _TORCH_NAMES[short]
 
 
-def code_of(dtype: Any) -> Any:
+def short_name(dtype: Any) -> Any:
     """Return the short name of a dtype of any library, or of its name; all else as it is."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
@@ -167,6 +167,15 @@ def torch_dtype(code: str) -> Any:
 
     names = {short: name for name, short in _TORCH_NAMES.items()}
     return getattr(torch, names[code]) if code in names else None
+
+
+def missing(device: str) -> str | None:
+    """Return why torch cannot compute on a device of this type here, or None."""
+    if device != "cuda":
+        return None
+    import torch
+
+    return None if torch.cuda.is_available() else "torch finds no CUDA device"
 
 
 def to_numpy(array: Any) -> Array:

@@ -38,7 +38,7 @@ def tensor(code: str) -> Any:
 @pytest.mark.parametrize("code", CODES)
 def test_types_are_known_by_every_name(code: str) -> None:
     kind, there = numpy_dtype(code), arrays.torch_dtype(code)
-    assert {arrays.code_of(d) for d in (kind, kind.name, kind.type, there, code)} == {code}
+    assert {arrays.short_name(d) for d in (kind, kind.name, kind.type, there, code)} == {code}
 
 
 @pytest.mark.parametrize("code", CODES)

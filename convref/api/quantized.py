@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import code_of, facts, kind_of, like, to_numpy
+from ..arrays import facts, kind_of, like, short_name, to_numpy
 from ..dtypes import numpy_dtype
 from ..errors import invalid, shorten
 from ..ops import Sizes
@@ -216,7 +216,7 @@ def scaled_conv(
     if not (scale > 0).all():
         what = f"scales give the multiplier {scale[~(scale > 0)][0]}, needs numbers above 0"
         raise invalid(where, what)
-    settings = stride, padding, dilation, groups, code_of(output_dtype)
+    settings = stride, padding, dilation, groups, short_name(output_dtype)
     operands = input, weight, bias, like(scale, weight)
     return _SCALED.compute("fprop", operands, settings, None, backend)[0]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import dispatch, knownbugs
+from ..arrays import missing
 from ..case import parse
 from ..dtypes import CODES
 from ..errors import ConvrefError, ExitStatus, invalid, needs_one, shorten
@@ -165,7 +166,7 @@ def _chosen(backends: list[str] | None, device: str) -> list[str]:
 def _axes(seed: int, laws: bool, device: str, *chosen: tuple[str, ...]) -> Axes:
     """Return the axes to draw from; what is wrong is refused before anything starts."""
     from ..conformance import generate
-    from ..conformance.workers.device import DEVICES, missing
+    from ..conformance.workers.device import DEVICES
 
     if device not in DEVICES:
         raise invalid("check", f"--device is {shorten(device)}, {needs_one(device, DEVICES)}")

@@ -1,7 +1,6 @@
 """The command that grades solutions of benchmarks."""
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -11,14 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConvrefError, ExitStatus, UnsupportedError, invalid
+from .check import above_zero
 from .files import write
-
-
-def _limit(option: typer.CallbackParam, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise invalid("grade", f"--{option.name} is {value:g}, needs a positive number")
-    return value
-
 
 Option = typer.Option
 Format = Annotated[str, typer.Argument(help="Format of the benchmark (docs/grading.md).")]
@@ -34,8 +27,8 @@ Arithmetic = Annotated[str, Option(help="Of the solution's sums: rn32, mma32.")]
 Draws = Annotated[int, Option(min=1, help="Draws of each kind of data.")]
 Seed = Annotated[int | None, Option(help="Of the data; by default they cannot be predicted.")]
 Device = Annotated[str, Option(help="Where the solution computes.")]
-Seconds = Annotated[float, Option(callback=_limit, help="Seconds that a call may take.")]
-Memory = Annotated[float, Option(callback=_limit, help="GiB of memory the solution may use.")]
+Seconds = Annotated[float, Option(help="Seconds that a call may take.")]
+Memory = Annotated[float, Option(help="GiB of memory the solution may use.")]
 Ray = Annotated[str, Option(help="Address of a Ray cluster that grades them.")]
 Gpus = Annotated[float, Option(min=0.0, help="GPUs that one needs with --ray.")]
 Html = Annotated[Path | None, Option(help="Write a page of the result.")]
@@ -64,6 +57,7 @@ def grade(
     """Grade solutions of a benchmark's problem, or certify the benchmark itself."""
     from .. import grade as grading
 
+    above_zero("grade", seconds=seconds, memory=memory)
     if not solutions:
         if (folder := certify or problem) is None:
             raise invalid("grade", "needs a problem and a solution, or --certify FOLDER")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from ..arrays import missing
 from ..errors import ConvrefError, UnsupportedError, invalid, shorten
 from ..judge import Numerics
 from ..judge.programs import Power, Program, for_program, judged, judged_mutants
@@ -225,8 +226,8 @@ def _check_device(device: str) -> None:
         kind = torch.device(device).type
     except RuntimeError:
         raise invalid("grade", f"device is {shorten(device)!r}, needs cpu, cuda or like") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UnsupportedError(f"grade: device is {device}, and torch finds no CUDA device")
+    if reason := missing(kind):
+        raise UnsupportedError(f"grade: device is {device}, and {reason}")
 
 
 def load(format: str, problem: str | Path) -> Problem:

@@ -57,7 +57,7 @@ def _constants(export: Export) -> Iterator[str]:
     yield f"  CUmodule modules[{count}];"
     yield f"  CUfunction functions[{count}];"
     yield "  int driver;"
-    yield f"}} {name};"
+    yield f"}} {name}_kernels;"
 
 
 def _load(export: Export) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _load(export: Export) -> Iterator[str]:
     names = ", ".join(f'"{m.name}"' for m in manifests)
     spread = ", ".join(str(int(_blocks(m.cluster) > PORTABLE_CLUSTER)) for m in manifests)
     yield f"""/* images[i]: the bytes of {name}_files[i], or its PTX, which ends in a zero byte. */
-static inline CUresult {name}_load({name} *kernels, const void *const *images) {{
+static inline CUresult {name}_load({name}_kernels *kernels, const void *const *images) {{
   static const char *const names[] = {{{names}}};
   static const int shared[] = {{{", ".join(str(m.shared) for m in manifests)}}};
   static const int large_clusters[] = {{{spread}}};
@@ -87,7 +87,7 @@ static inline CUresult {name}_load({name} *kernels, const void *const *images) {
   return code;
 }}
 
-static inline CUresult {name}_unload({name} *kernels) {{
+static inline CUresult {name}_unload({name}_kernels *kernels) {{
   CUresult code = CUDA_SUCCESS;
   for (int i = 0; i < {name.upper()}_IMAGES && !code; i++)
     code = cuModuleUnload(kernels->modules[i]);
@@ -104,7 +104,7 @@ def _launch(export: Export) -> Iterator[str]:
     pointers = "".join(f", CUdeviceptr {_c(tensor)}" for tensor in export.tensors)
     yield "/* Waits for nothing. */"
     yield f"static inline CUresult {export.name}_launch("
-    yield f"    const {export.name} *kernels{pointers}, CUstream stream) {{"
+    yield f"    const {export.name}_kernels *kernels{pointers}, CUstream stream) {{"
     yield "  CUresult code = CUDA_SUCCESS;"
     for launch in export.launches:
         if 0 not in launch.grid:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from convref.arrays import like, to_torch
+from convref.arrays import like, missing, to_torch
 from convref.backends import Inspected
 from convref.case import Call, check_operand, first_array
 from convref.dtypes import EIGHT
@@ -54,8 +54,8 @@ class TritonBackend:
         self.name, self._unproven = name, unproven
 
     def supports(self, call: Call) -> str | None:
-        if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
-            return "torch finds no CUDA device"
+        if reason := next((why for spec in call.specs if (why := missing(spec.device))), None):
+            return reason
         device = _current(call)
         return refusal(call, device.arch if device else archs.DEFAULT)
 

@@ -471,9 +471,9 @@ def test_the_command_refuses_bad_words(tmp_path):
         (["kernelbench", "--certify", tmp_path, "--packed"], "the other options are of solutions"),
         (["kernelbench", "--certify", tmp_path / "b"], "grade: no "),
         (["gpumode", "--certify", tmp_path], "has no reference.py"),
-        (["kernelbench", file, file, "--seconds", "0"], "--seconds is 0, needs a positive number"),
-        (["kernelbench", file, file, "--memory", "inf"], "--memory is inf, needs a positive"),
-        (["kernelbench", file, file, "--memory", "nan"], "--memory is nan, needs a positive"),
+        (["kernelbench", file, file, "--seconds", "0"], "--seconds is 0, needs a number above 0"),
+        (["kernelbench", file, file, "--memory", "inf"], "--memory is inf, needs a number above 0"),
+        (["kernelbench", file, file, "--memory", "nan"], "--memory is nan, needs a number above 0"),
         (["kernelbench", file, file], "has no Model, get_inputs, get_init_inputs"),
         (["gpumode", file, file], "a.py needs generate_input, ref_kernel"),
     ):

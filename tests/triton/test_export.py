@@ -37,9 +37,10 @@ LINES = (
 TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def written(line, kernel, folder):
+def written(line, kernel, folder, name=""):
     """Return the export of a line, read from its file, and the file's path."""
-    path = next(path for path in export(line, folder, kernel=kernel) if path.suffix == ".json")
+    paths = export(line, folder, kernel=kernel, name=name)
+    path = next(path for path in paths if path.suffix == ".json")
     return Export.read(path), path
 
 
@@ -78,7 +79,7 @@ def test_exported_ptx_computes_the_call(line, kernel, tmp_path):
 
 CALLER = """
 #include "{name}.h"
-static {name} kernels;
+static {name}_kernels kernels;
 int load(const void **images) {{ return {name}_load(&kernels, images); }}
 int launch(unsigned long long *at, void *stream) {{
   return {name}_launch(&kernels, {at}, (CUstream)stream);
@@ -107,7 +108,7 @@ def compared(log):
 
 @pytest.mark.parametrize(("line", "kernel"), LINES[:5])
 def test_the_header_launches_what_the_driver_launches(line, kernel, driver, library, tmp_path):
-    made, path = written(line, kernel, tmp_path)
+    made, path = written(line, kernel, tmp_path, name="int")  # also a keyword of C
     addresses = {name: 0x100000 * (i + 1) for i, name in enumerate(made.tensors)}
     images = [(tmp_path / f"{image}.cubin").read_bytes() for image in made.images]
     kinds = made.launches[0].manifest.parameters if len(made.launches) == 1 else ()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...arrays import kind_of, like, to_torch, torch_dtype
+from ...arrays import kind_of, like, missing, to_torch, torch_dtype
 from ...case import Call, first_array
 from ...dtypes import REAL, SIXTEEN
 from ...errors import missing_extra
@@ -81,8 +81,8 @@ class TorchBackend:
             return f"torch has no dtype for {call.dtype}"
         if call.math not in MATH:
             return f"torch does not support math={call.math}"
-        if any(spec.device == "cuda" for spec in call.specs) and not torch.cuda.is_available():
-            return "torch finds no CUDA device"
+        if reason := next((why for spec in call.specs if (why := missing(spec.device))), None):
+            return reason
         if call.pass_ in ("jvp", "double_backward") and any(
             abs(k) > _FAR for spec in call.specs for _, k in spec.step
         ):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-from ...arrays import Array, to_numpy, to_torch
+from ...arrays import Array, missing, to_numpy, to_torch
 from ...backends import Backend
 from ...case import Call, axis_letters
 from ...dtypes import code_of, numpy_dtype
@@ -17,15 +17,6 @@ DEVICES = ("cpu", "cuda")
 MEMORY = {"cpu": 4 << 30, "cuda": 32 << 30}  # bytes of a worker; the libraries of CUDA take 4 GiB
 LOST = 70  # exit status
 _GUARD = 64  # elements on each side of an operand, so that its alignment stays
-
-
-def missing(device: str) -> str | None:
-    """Return why calls on a device cannot run here, or None."""
-    if device == "cpu":
-        return None
-    import torch
-
-    return None if torch.cuda.is_available() else "torch finds no CUDA device"
 
 
 class OnDevice:
