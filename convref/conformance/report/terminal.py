@@ -27,6 +27,7 @@ STYLE = {
 }
 REFRESH_SECONDS = 0.2
 SHOWN = 20  # failures on the screen; the log has all
+UNSHRUNK = 10  # findings, where there is no failure
 QUIET_SECONDS = 10.0  # between lines where there is no terminal
 
 
@@ -98,11 +99,13 @@ def show(outcome: Outcome, console: Console) -> None:
         console.print(f"the first {SHOWN} of {len(outcome.failures)} failures:")
     for number, failure in enumerate(outcome.failures[:SHOWN], 1):
         _show_failure(number, failure, console)
-    unshrunk = [f for f in outcome.tally.findings if f.verdict not in HARMLESS]
-    if unshrunk and not outcome.failures:
-        console.print("not shrunk:")
-        for finding in unshrunk[:10]:
-            console.print(f"  {escape(finding.line)}  {finding.verdict} {escape(finding.reason)}")
+    findings = [f for f in outcome.tally.findings if f.verdict not in HARMLESS]
+    if findings and not outcome.failures:
+        unshrunk = list(dict.fromkeys(f"{f.line}  {f.verdict} {f.reason}" for f in findings))
+        first = f", the first {UNSHRUNK} of {len(unshrunk)}" if len(unshrunk) > UNSHRUNK else ""
+        console.print(f"not shrunk{first}:")
+        for text in unshrunk[:UNSHRUNK]:
+            console.print(f"  {escape(text)}")
     nothing = "" if outcome.tally.examples else "nothing was judged; give more --seconds"
     for note in (outcome.stopped or nothing, outcome.log_error):
         if note:
