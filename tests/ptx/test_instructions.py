@@ -594,6 +594,8 @@ LOWER = {
     "cvt.u32.u64 %r21, %rd18; cvt.u16.u32 %rs13, %r21; add.u16 y, %rs13, 1;": (
         lambda a, n: (a + 1) & 65535
     ),
+    "neg.bf16x2 %r21, %r20; cvt.u16.u32 y, %r21;": lambda a, n: a ^ 0x8000,
+    "add.s16x2 %r21, %r20, %r20; cvt.u16.u32 y, %r21;": lambda a, n: 2 * a & 65535,
 }
 
 
@@ -618,6 +620,9 @@ TAKEN = (
     "shfl.sync.bfly.b32 %r21, %r20, 1, 31, -1; st.shared.b32 [%a8], %r21;",
     "shfl.sync.idx.b32 %r21, %r30, %r20, 31, -1;",
     "xor.b32 %r21, %r20, %r20; st.shared.b32 [%a8], %r21;",
+    "add.s16x2 %r21, %r20, %r20; st.shared.b32 [%a8], %r21;",
+    "cvt.rn.bf16x2.f32 %r21, %r30, %r20; cvt.u16.u32 %rs13, %r21; st.shared.b16 [%a8], %rs13;",
+    "cvt.rn.f16x2.e4m3x2 %r21, %rs15; st.shared.b32 [%a8], %r21;",
     "div.u32 %r21, %r30, %r20; st.global.u32 [%a2], %r21;",
     "cvt.u64.u32 %a8, %r20; ld.shared.b32 %r21, [%a8];",
     "st.global.b32 [%a2], %r20;",

@@ -20,6 +20,7 @@ _INTEGER = "[su](?:16|32|64)"
 _WORD = "[subf](?:16|32|64)"
 _SHORT = "bf16|f16"
 _RELATION = "|".join(numbers.RELATIONS)
+REGISTER = 0  # the unit of undefined bits of which one makes a whole result undefined
 
 
 def _binary(name: str, kind: str, a: Array, b: Array) -> Array:
@@ -238,7 +239,6 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"(xor)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
     (r"(add|sub|mul|min|max)(?:\.rn)?\.(f32|f64)", "{1} {1}", _binary),
     (rf"(add|sub|mul|fma)\.(?:rn\.)?({_SHORT})", "b16 b16 b16", _shorts),  # the third is fma's
-    (rf"(add|sub|mul|fma)\.(?:rn\.)?({_SHORT})x2", "b32 b32 b32", _shorts),
     (r"(min|max)\.NaN\.f32", "f32 f32", lambda name, *ab: getattr(np, f"{name}imum")(*ab)),
     (rf"(mul)\.lo\.({_INTEGER})", "{1} {1}", _binary),
     (r"neg\.([sf](?:16|32|64))", "{0}", lambda kind, a: -a),
@@ -250,18 +250,14 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"fma\.rn\.(f32|f64)", "{0} {0} {0}", lambda kind, *abc: numbers.fma(*abc)),
     (r"(ex2|lg2|rcp|sqrt|rsqrt|sin|cos|tanh)\.approx(\.ftz)?\.(f32|f64)", "{2}", _approximate),
     (rf"(ex2|tanh)\.approx(?:\.ftz)?\.({_SHORT})", "b16", _approximate_shorts),
-    (rf"(ex2|tanh)\.approx(?:\.ftz)?\.({_SHORT})x2", "b32", _approximate_shorts),
     (r"(add|sub|mul|min|max|fma)(?:\.rn)?\.ftz(\.NaN)?\.f32", "f32 f32 f32", _flushed),
     (r"abs\.(f32|f64|s(?:16|32|64))", "{0}", lambda kind, a: abs(a)),
     (r"abs\.ftz\.f32", "f32", lambda a: abs(flush(a))),
     (r"neg\.ftz\.f32", "f32", lambda a: -flush(a)),
     (rf"(abs|neg)\.({_SHORT})", "b16", _sign),
-    (rf"(abs|neg)\.({_SHORT})x2", "b32", _sign),
     (rf"(min|max)(?:\.NaN)?\.({_SHORT})", "b16 b16", _shorts),
-    (rf"(min|max)(?:\.NaN)?\.({_SHORT})x2", "b32 b32", _shorts),
     (r"copysign\.(f32|f64)", "{0} {0}", lambda kind, a, b: np.copysign(b, a)),
     (rf"set\.({_RELATION})\.(u32|s32|f32)\.(f32|f64|[su]32)", "{2} {2}", _set),
-    (rf"set\.({_RELATION})\.({_SHORT})x2\.\2x2", "b32 b32", _set_pairs),
     (r"mul\.hi\.([su]64)", "{0} {0}", _high64),
     (r"(popc|clz)\.b(32|64)", "b{1}", _count),
     (r"brev\.b(32|64)", "b{0}", _reverse),
@@ -275,7 +271,6 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"sqrt\.rn(?:\.ftz)?\.(f32|f64)", "{0}", lambda kind, a: np.sqrt(a)),
     (r"div\.(?:rn|full|approx)\.ftz\.f32", "f32 f32", lambda a, b: flush(flush(a) / flush(b))),
     (r"sh(l|r)\.([bus](?:16|32|64))", "{1} u32", numbers.shift),
-    (r"(add|min|max)\.([su])16x2", "b32 b32", _pairs_of_integers),
     (r"testp\.(\w+)\.(f32|f64)", "{1}", _test),
     (r"bfe\.([su](?:32|64))", "{0} u32 u32", lambda kind, *abc: numbers.field(*abc)),
     (r"cvta\.(?:(?:to\.)?(?:global|local|const)|param)\.u64", "b64", lambda a: a),
@@ -289,7 +284,16 @@ ROWS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"dp4a\.([su])32\.([su])32", "b32 b32 b32", lambda x, y, *abc: _dot(f"{x}8", f"{y}8", *abc)),
     (r"dp2a\.(lo|hi)\.([su])32\.([su])32", "b32 b32 b32", _dot2),
 )
-# Instructions whose result bits each depend on few operand bits: undefined bits are tracked by bit.
+# Instructions whose result has two halves, each of which depends on that half of the operands.
+HALVES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+    (rf"(add|sub|mul|fma)\.(?:rn\.)?({_SHORT})x2", "b32 b32 b32", _shorts),
+    (rf"(ex2|tanh)\.approx(?:\.ftz)?\.({_SHORT})x2", "b32", _approximate_shorts),
+    (rf"(abs|neg)\.({_SHORT})x2", "b32", _sign),
+    (rf"(min|max)(?:\.NaN)?\.({_SHORT})x2", "b32 b32", _shorts),
+    (rf"set\.({_RELATION})\.({_SHORT})x2\.\2x2", "b32 b32", _set_pairs),
+    (r"(add|min|max)\.([su])16x2", "b32 b32", _pairs_of_integers),
+)
+# Instructions whose result bits each depend on few bits of the operands.
 BITWISE: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     (r"(and|or)\.(b(?:16|32|64)|pred)", "{1} {1}", _binary),
     (r"mov\.pred", "pred", lambda a: a),
@@ -309,12 +313,12 @@ def _kinds(kinds: str, groups: tuple[str, ...]) -> list[str]:
 
 
 def _compute(
-    m: Machine, i: Instruction, lanes: Array, to: Any, pairs: Any, function: Any, bitwise: bool
+    m: Machine, i: Instruction, lanes: Array, to: Any, pairs: Any, function: Any, unit: int
 ) -> None:
     """Write a function of operands and their types to one register, or a part of it to each.
 
-    If an operand has undefined bits, so has the result: with `bitwise`, those that differ when the
-    undefined bits are ones and when they are zeros, else all bits: of packed pairs, of a half.
+    If an operand has undefined bits, so has the result. In a unit of one bit, those that differ
+    when the undefined bits are ones and when they are zeros; else all of each unit that has some.
     """
     masks = [x for word, _ in pairs if (x := m.undefined_bits(word, lanes)) is not None]
 
@@ -323,32 +327,40 @@ def _compute(
         return value if value.dtype == bool else value.view(numbers.BITS[8 * value.itemsize])
 
     value, undefined = found(1), None
-    if masks and bitwise:
-        undefined = value ^ found(0)
-    elif masks:
-        none = np.zeros_like(value)
-        if "16x2" in i.op and value.dtype == np.uint32:
-            none, masks = none.view(np.uint16), [np.ascontiguousarray(x).view("u2") for x in masks]
-        undefined = np.where(np.any([mask != 0 for mask in masks], 0), ~none, none)
-        undefined = undefined.view(value.dtype)
+    if masks:
+        undefined = value ^ found(0) if unit == 1 else _whole_units(masks, value, unit)
     (m.write if isinstance(to, str) else m.spread)(i, to, value, lanes, undefined)
 
 
-def row(pattern: str, kinds: str, function: Callable[..., Any], bitwise: bool = False) -> None:
-    """Register an instruction: its opcodes, the types of its operands, and what it computes."""
+def _whole_units(masks: list[Array], value: Array, unit: int) -> Array:
+    """Return a mask of the units of a value in which any operand has undefined bits."""
+    found = np.zeros_like(value)
+    if unit != REGISTER:
+        bits = numbers.BITS[unit]
+        found, masks = found.view(bits), [np.ascontiguousarray(x).view(bits) for x in masks]
+    some = np.any([mask != 0 for mask in masks], 0)
+    return np.where(some, ~found, found).view(value.dtype)
+
+
+def row(pattern: str, kinds: str, function: Callable[..., Any], unit: int = REGISTER) -> None:
+    """Register an instruction: its opcodes, the types of its operands, and what it computes.
+
+    `unit` is how many bits of its result are undefined together.
+    """
 
     @operation(pattern)
     def run(m: Machine, i: Instruction, lanes: Array, *groups: str) -> None:
         to, *given = i.operands
         pairs = list(zip(given, _kinds(kinds, groups)))
         try:
-            _compute(m, i, lanes, to, pairs, partial(function, *groups), bitwise)
+            _compute(m, i, lanes, to, pairs, partial(function, *groups), unit)
         except ZeroDivisionError as error:
             raise Fault(f"{i.text}: {error}") from None
 
 
-for _row in (*ROWS, *BITWISE):
-    row(*_row, _row in BITWISE)
+for _unit, _rows in ((REGISTER, ROWS), (16, HALVES), (1, BITWISE)):
+    for _row in _rows:
+        row(*_row, _unit)
 
 
 @operation(r"(add|sub|mad)(c?)(?:\.(lo|hi))?(\.cc)?\.([su](?:32|64))")
@@ -396,7 +408,7 @@ def _compare(
             found = [numbers.FUNCTIONS[join](part, more[0] ^ negated) for part in found]
         return np.stack(found) if len(outputs) > 1 else found[0]
 
-    _compute(m, i, lanes, tuple(outputs) if len(outputs) > 1 else to, pairs, compared, False)
+    _compute(m, i, lanes, tuple(outputs) if len(outputs) > 1 else to, pairs, compared, REGISTER)
 
 
 @operation(rf"setp\.({_RELATION})\.({_SHORT})x2")
@@ -408,7 +420,7 @@ def _compare_pairs(m: Machine, i: Instruction, lanes: Array, name: str, kind: st
         return numbers.compare(name, kind, *_halves(kind, words)).reshape(-1, 2).T
 
     pairs = [(word, "b32") for word in given]
-    _compute(m, i, lanes, tuple(to.split("|")), pairs, compared, False)
+    _compute(m, i, lanes, tuple(to.split("|")), pairs, compared, REGISTER)
 
 
 @operation(rf"mov\.({_WORD}|b128)")
@@ -427,4 +439,4 @@ def _move(m: Machine, i: Instruction, lanes: Array, kind: str) -> None:
         words = np.stack(parts, -1) if len(parts) > 1 else parts[0].reshape(-1, 1)
         return np.ascontiguousarray(words.view(bits).T)
 
-    _compute(m, i, lanes, to if isinstance(to, tuple) else (to,), pairs, joined, True)
+    _compute(m, i, lanes, to if isinstance(to, tuple) else (to,), pairs, joined, 1)
