@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arithmetic.numbers import Array
 from ..decode.opcodes import operation
-from ..decode.program import CHUNK, WARP, Fault, Instruction, refuse
+from ..decode.program import CHUNK, Fault, Instruction, refuse
 from ..memory.accesses import addresses
 from ..memory.allocations import BASE
 from ..memory.shared_memory import IN_FLIGHT
@@ -70,9 +70,7 @@ class Groups:
         if work.writes.size:
             shared.written[work.writes[index]], shared.writer[work.writes[index]] = at, column
         if work.sums.size:
-            threads = (lanes[:, None] + np.arange(WARP)).ravel()
-            every = len(threads) == m.count
-            m.in_flight[work.sums if every else np.ix_(work.sums, threads)] = when is not None
+            m.in_flight[np.ix_(work.sums, m.warp[lanes])] = when is not None
 
     def wait(self, lanes: Array, left: int) -> None:
         """Finish the work of some threads except their `left` latest groups; with -1 all of it."""

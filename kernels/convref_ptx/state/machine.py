@@ -55,13 +55,16 @@ class Machine:
         threads: Sequence[int],
         share: tuple[int, int] = (0, 1),
     ) -> None:
-        """Run blocks of all grids, in random order, as many at a time as are one vector.
+        """Run blocks of each grid in random order, as many at a time as are one vector.
+
+        Blocks of one grid, or of neighbouring ones, do the same steps more often than others.
 
         A share (n, N) is of N processes the n-th one's.
         """
         self.grids, counts = grids, list(map(prod, grids))
         self.first = np.cumsum([0, *counts])  # block of each launch
         order = self.rng.permutation(sum(counts))
+        order = order[self._launch(order).argsort(kind="stable")]
         multiplies = any("mma" in i.op.split(".")[0] for i in self.program.code)
         step = max(1, (OF_PRODUCTS if multiplies else LANES) // prod(threads))
         step = min(step, -(-len(order) // share[1]))
@@ -69,6 +72,11 @@ class Machine:
             self.begin(order[i : i + step], threads)
             self._watch(i)
             self.run()
+
+    def _launch(self, blocks: Array) -> Array:
+        """Return the launch of each of some blocks."""
+        found: Array = self.first.searchsorted(blocks, "right") - 1
+        return found
 
     def is_late(self, lanes: Array) -> Array:
         """Return of each lane whether its launch does asynchronous work as late as possible."""
@@ -103,6 +111,8 @@ class Machine:
         warps = -(-size // WARP)
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
         self.all_warps_whole = size % WARP == 0
+        # Lanes with their warps: those that run, and the last other ones.
+        self._running = self._other = self._with_warps(self.all)
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         # Of barriers of blocks: threads that arrived without waiting, how many it needs, clocks.
         self.arrivals: dict[int, tuple[int, int, Array]] = {}
@@ -111,7 +121,7 @@ class Machine:
         # Of waiting threads: the barrier, and the threads that it needs.
         self.at, self.need = np.zeros((2, self.count), np.int64)
         self.shared = SharedMemory(self.room, self.block, self.warp, program.grains["shared"])
-        launch = self.first.searchsorted(blocks, "right") - 1
+        launch = self._launch(blocks)
         self.memory.begin(np.repeat(blocks, size), np.repeat(launch, size), self.shared)
         self.local = LocalMemory(self.count, program.sizes["local"])
         # Threads that have branched on a value read in a race: they may not write.
@@ -128,8 +138,8 @@ class Machine:
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their offset
         self.loads: list[tuple[Box, Barrier]] = []  # in flight
-        # Registers of wgmma: used by work in flight; not ordered by a wgmma.fence yet.
-        self.in_flight = np.zeros((len(self.fragments), self.count), bool)
+        # Registers of wgmma by warp: used by work in flight; not ordered by a wgmma.fence yet.
+        self.in_flight = np.zeros((len(self.fragments), len(blocks) * warps), bool)
         self.tiles: dict[Any, tuple[Any, Array]] = {}  # fragments as matrices, by their registers
         self.unfenced = np.ones_like(self.in_flight)
         self._steps, self._resumed, self._retried = 0, 0, dict[int, tuple[int, bytes]]()
@@ -210,6 +220,7 @@ class Machine:
         """
         begin, leaders, whole = pc, self.program.leaders, lanes is self.all
         last, rows = self._steps + PATIENCE, self.rows(lanes)
+        self._running = self._with_warps(lanes)
         while alone or pc == begin or pc not in leaders:
             refuse(pc == len(self.code), self.program.name, "runs past its end")
             (function, words, diverges, convergent), i = self.code[pc]
@@ -337,7 +348,8 @@ class Machine:
         """Unblock a block whose threads all wait: complete a copy, else let waits return false."""
         lanes = np.flatnonzero((self.block == block) & (self.state != EXITED))
         blocked = lanes[self.state[lanes] == AT_MBARRIER]
-        awaited = [n for n, (_, to) in enumerate(self.loads) if to.place in self.at[blocked]]
+        places = set(self.at[blocked].tolist())
+        awaited = [n for n, (_, to) in enumerate(self.loads) if to.place in places]
         if awaited:
             box, barrier = self.loads.pop(awaited[self.rng.integers(len(awaited))])
             box.finish(self, barrier)
@@ -358,7 +370,7 @@ class Machine:
                 held = self._constant(operand, kind)
         elif operand in self.fragments:
             self._check_not_in_flight(i, operand, lanes)
-        pattern = held if lanes is self.all else held[lanes]
+        pattern = self.taken(held, lanes)
         if lax < 1 and (undefined := self.undefined_bits(operand, lanes)) is not None:
             refuse(lax < 0, i.text, f"{operand} has undefined bits")
             pattern = pattern & ~undefined
@@ -371,7 +383,7 @@ class Machine:
 
     def _check_not_in_flight(self, i: Instruction, name: str, lanes: Array) -> None:
         used = self.in_flight[self.fragments[name]]
-        wrong = used.any() and used[lanes]
+        wrong = used.any() and used[self.warp[lanes]]
         refuse(wrong, i.text, f"{name} is in use by work that has not been waited for")
 
     def _constant(self, value: float, kind: str) -> Array:
@@ -393,7 +405,7 @@ class Machine:
         """Return a mask of the undefined bits of a register, None if there are none."""
         if operand not in self.undefined or self.defined_in.get(operand) is lanes:
             return None
-        found = self.undefined[operand][lanes]
+        found = self.taken(self.undefined[operand], lanes)
         if found.any():
             return found
         self.defined_in[operand] = lanes
@@ -412,7 +424,7 @@ class Machine:
             raise Fault(f"{i.text}: {to} is not {8 * value.itemsize} bits wide")
         if to in self.fragments:
             self._check_not_in_flight(i, to, lanes)
-            self.unfenced[self.fragments[to], self.rows(lanes)] = True
+            self.unfenced[self.fragments[to], self.warp[lanes]] = True
         value = value if value.dtype == held.dtype else value.view(held.dtype)
         self.set(to, value, lanes, undefined)
 
@@ -428,10 +440,9 @@ class Machine:
         held = self.registers[to]
         value = value if undefined is None else value | undefined
         self.registers[to] = self._put(held, lanes, value)
-        before = self.undefined.pop(to, None)
-        if undefined is None and (before is None or len(lanes) == self.count):
+        if undefined is None and self.undefined_bits(to, lanes) is None:
             return
-        before = np.zeros_like(held) if before is None else before
+        before = self.undefined.pop(to, np.zeros_like(held))
         mask = self._put(before, lanes, np.zeros_like(value) if undefined is None else undefined)
         self.defined_in.pop(to, None)
         if mask.any():
@@ -441,9 +452,44 @@ class Machine:
         if len(lanes) == self.count:
             return value
         found = array.copy()
-        found[lanes] = value
+        if (warps := self._warps_of(lanes)) is None:
+            found[lanes] = value
+        else:
+            _lines(found)[warps] = _lines(value)
         return found
+
+    def taken(self, array: Array, lanes: Array) -> Array:
+        """Return the values of a register in some lanes."""
+        if lanes is self.all:
+            return array
+        if (warps := self._warps_of(lanes)) is None:
+            return array.take(lanes)
+        return _lines(array)[warps].view(array.dtype)
+
+    def _warps_of(self, lanes: Array) -> Array | None:
+        """Return the warps that lanes are, None if some are not whole."""
+        if lanes is self._running[0]:
+            return self._running[1]
+        if lanes is not self._other[0]:
+            self._other = self._with_warps(lanes)
+        return self._other[1]
+
+    def _with_warps(self, lanes: Array) -> tuple[Array, Array | None]:
+        if not self.all_warps_whole or len(lanes) % WARP:
+            return lanes, None
+        rows = lanes.reshape(-1, WARP)
+        warps, rest = divmod(rows[:, 0], WARP)
+        whole = not rest.any() and (np.diff(rows) == 1).all()
+        return lanes, warps if whole else None
 
     def rows(self, lanes: Array) -> Any:
         """Return an index of lanes; a slice is many times faster than all numbers."""
         return slice(None) if lanes is self.all else lanes
+
+
+_LINES = {size: np.dtype(f"V{WARP * size}") for size in (1, 2, 4, 8)}
+
+
+def _lines(register: Array) -> Array:
+    """Return a register as one element a warp; NumPy moves them faster than those of lanes."""
+    return np.ascontiguousarray(register).view(_LINES[register.itemsize])

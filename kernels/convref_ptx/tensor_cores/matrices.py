@@ -195,7 +195,7 @@ def fragments(code: Sequence[Instruction]) -> dict[str, int]:
 
 @operation(r"wgmma\.fence\.sync\.aligned")
 def _fence(m: Machine, i: Instruction, lanes: Array) -> None:
-    m.unfenced[:, m.rows(lanes)] = False
+    m.unfenced[:, m.warp[whole_warps(m, i, lanes)[:, 0]]] = False
 
 
 def _described(
@@ -278,7 +278,8 @@ def _multiply_later(
     warps = whole_warps(m, i, lanes)
     held, transposed = isinstance(left, tuple), [False, False, *map(bool, signs[2:])]
     names = np.array([m.fragments[name] for name in (*to, *(left if held else ()))])
-    refuse(m.unfenced[names][:, m.rows(lanes)], i.text, "not ordered by a wgmma.fence")
+    unfenced = m.unfenced[np.ix_(names, m.warp[warps[:, 0]])]
+    refuse(unfenced, i.text, "not ordered by a wgmma.fence")
     add = m.read(i, scale, "pred", lanes)
     adds = add.reshape(warps.shape)[:, :1, None]
     adding = lanes if add.all() else lanes[add]
@@ -299,8 +300,7 @@ def _multiply_later(
             one = one.reshape(len(first), 64, -1)
         else:
             two = two[group[over]]
-        words = [m.registers[name] for name in to]
-        words = words if here is m.all else [word[here] for word in words]
+        words = [m.taken(m.registers[name], here) for name in to]
         sums = _tile(m, words, here, ("sums", form), partial(_sums, to=form))
         sums = sums if add.all() else np.where(adds[over], sums, sums.dtype.type(0))
         sums = sums.reshape(*one.shape[:2], len(columns))
