@@ -1,7 +1,8 @@
 """Judge one kernel on random cases, each on a random tile, interpreted or as PTX.
 
 ``python tests/triton/campaign.py KERNEL --examples 3000 [--ptx]`` prints the lines that fail. As
-PTX, compiled kernels are run on several sizes, and each call on several fills.
+PTX, compiled kernels are run on several sizes, and each call on several fills. Kernels in Gluon and
+those that came along compiled are run as PTX alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.errors import ConvrefError, invalid
 from convref_triton import backend, emulated
+from convref_triton.hopper import gluon
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import tasks
 from convref_triton.plan.kernels import BY_NAME
@@ -31,6 +33,8 @@ EACH = {"blocks": (2, 4, 6, 8, 16), "blocks_wgrad": (1, 2, 3, 4, 5, 7, 8, 12, 16
 SIZES_OF_KERNELS, FILLS_OF_A_CALL = 3, 5  # as PTX
 TRIES = 20  # of sizes that compile to the same kernels
 SMALL = {"max_elements": 200, "max_macs": 2_000}
+LARGEST, MOST_WARPS = 100_000, 64  # elements of an operand and warps of a plan that is run
+AS_PTX = {"im2col", *gluon.NAMES}  # the interpreter of Triton runs none of them
 
 
 def shaped(name, case, rng):
@@ -44,6 +48,12 @@ def shaped(name, case, rng):
         case = regrouped(case, rng.randint(1, 2), *rng.sample(sizes, 2))
     elif name == "tma":
         case = regrouped(case, 1, 8 * rng.randint(8, 18), 8 * rng.randint(8, 18))
+    elif name in AS_PTX:
+        groups = rng.choice((1, 1, 2))
+        sizes = [8 * rng.randint(8, 18) if groups == 1 else 64 * rng.randint(1, 2) for _ in "ck"]
+        case = regrouped(case, groups, *sizes)
+        if name.endswith("wgrad"):  # whose boxes have to be full of images
+            case = with_images(case, rng.randint(1, 70))
     elif name == "split":
         case = regrouped(
             case, 1, *rng.sample((8 * rng.randint(1, 4), 8 * rng.randint(100, 300)), 2)
@@ -53,22 +63,32 @@ def shaped(name, case, rng):
     return case
 
 
+def with_images(case, count):
+    return replace(case, call=replace(case.call, problem=replace(case.call.problem, n=count)))
+
+
 def drawn(spec, rng):
     """Yield cases of the passes and ops that the kernel serves."""
     passes = [PASSES[kind] for kind in spec.serves if kind in PASSES]
     options = {"passes": passes, **SMALL} if passes else {"ops": spec.serves, "max_elements": 400}
     if passes and "gather" in spec.serves:
         passes.append("jvp")
-    built = cases(dtypes=("f32", "bf16", "f16"), **options)
+    dtypes = ("bf16", "f16") if spec.name in AS_PTX else ("f32", "bf16", "f16")
+    built = cases(dtypes=dtypes, **options)
     while True:
         yield shaped(spec.name, built.of(rng.randbytes(built.size)), rng)
 
 
 def on_a_tile(spec, case, pick):
-    """Return the case's plan on some tile, None if the kernel computes nothing of it."""
+    """Return the case's plan on some tile, None if the kernel computes nothing of it.
+
+    Kernels that run as PTX alone have a few multiprocessors, so that programs have several tiles.
+    """
     _, known = facts(case.call, operands(case))
     if not PASSES.keys().isdisjoint(spec.serves):
-        made, admitted = planned(case.call, known, types.SimpleNamespace(SPEC=spec), pick)
+        of_ptx = spec.name in AS_PTX
+        call, sms = (case.call.on("cuda"), 1 + pick % 3) if of_ptx else (case.call, 0)
+        made, admitted = planned(call, known, types.SimpleNamespace(SPEC=spec), pick, sms)
         return made if admitted else None
     builder = Builder(case.call, known)
     (task,) = tasks(builder)
@@ -84,16 +104,31 @@ def largest_operand(call):
     return max(prod(call.problem.shape(role)) for role in call.roles)
 
 
+def is_small(call, made):
+    """Return whether a plan takes little time: large ones take most of it and do nothing else."""
+    warps = sum(prod(launch.grid) * launch.warps for launch in made.launches)
+    return warps <= MOST_WARPS and largest_operand(call) <= LARGEST
+
+
 def resized(case, rng):
     """Return the case with another batch and other extents; ConvrefError if there is none."""
     problem, largest = case.call.problem, largest_operand(case.call)
     sizes = tuple(rng.randint(1, 2 * size + 2) for size in problem.input)
     sizes = tuple(rng.choice(pair) for pair in zip(sizes, problem.input))
-    batch = rng.choice((problem.n, rng.randint(1, 4)))
+    batch = rng.choice((problem.n, rng.randint(1, max(4, problem.n))))
     other = replace(case, call=replace(case.call, problem=replace(problem, n=batch, input=sizes)))
     if largest_operand(other.call) > 2 * max(largest, SMALL["max_elements"]):
         raise invalid("campaign", "is too large")
     return other
+
+
+def taken(spec, rng):
+    """Yield small cases that the kernel computes, with their plans and the picks of the tiles."""
+    for case in drawn(spec, rng):
+        pick = rng.randrange(2**16)
+        made = on_a_tile(spec, case, pick)
+        if made and is_small(case.call, made):
+            yield case, made, pick
 
 
 def relatives(spec, case, made, pick, rng):
@@ -104,7 +139,7 @@ def relatives(spec, case, made, pick, rng):
         with suppress(ConvrefError):
             other = resized(case, rng)
             plan = None if other.call in seen else on_a_tile(spec, other, pick)
-            if plan is not None and emulated.kernels(plan) == wanted:
+            if plan and is_small(other.call, plan) and emulated.kernels(plan) == wanted:
                 seen.add(other.call)
                 yield other, plan
         if len(seen) == SIZES_OF_KERNELS:
@@ -133,12 +168,8 @@ def interpreted_all(plans, tensors):
 def main(name, examples, ptx, seed):
     spec, rng, start = BY_NAME[name], random.Random(seed), time.perf_counter()
     executor = emulated.backend.interpret_all if ptx else interpreted_all
-    done = failed = calls = kernels = 0
-    for case in drawn(spec, rng):
-        pick = rng.randrange(2**16)
-        if (made := on_a_tile(spec, case, pick)) is None:
-            continue
-        kernels += 1
+    done = failed = calls = 0
+    for kernels, (case, made, pick) in enumerate(taken(spec, rng), 1):
         of_it = [*relatives(spec, case, made, pick, rng)] if ptx else [(case, made)]
         fills = FILLS_OF_A_CALL if ptx else 1
         chosen = [(one, p) for other, p in of_it for one in on_data(other, fills, rng.randrange)]
@@ -163,4 +194,6 @@ if __name__ == "__main__":
     parser.add_argument("--ptx", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    if given.kernel in AS_PTX and not given.ptx:
+        parser.error(f"{given.kernel} needs --ptx")
     raise SystemExit(main(given.kernel, given.examples, given.ptx, given.seed))

@@ -46,11 +46,14 @@ def copies_of(made):
     return [(s.source, s.target) for s in made.copies] + [(a["x"].role, a["y"].role) for a in moved]
 
 
-def planned(call, known, kernel, pick=0):
-    """Return (plan, admitted): a plan on the `pick`-th tile of `kernel`, of `gather` elsewhere."""
+def planned(call, known, kernel, pick=0, sms=0):
+    """Return (plan, admitted): a plan on the `pick`-th tile of `kernel`, of `gather` elsewhere.
+
+    `sms` is how many multiprocessors there are, as `Task` has it.
+    """
     builder, admitted = Builder(call, known), []
     for role in call.wanted:
-        task = Task(builder, geometry(call.conv), role)
+        task = Task(builder, geometry(call.conv), role, sms=sms)
         if role in builder.buffers:
             continue
         if not prod(call.problem.shape(role)):
