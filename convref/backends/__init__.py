@@ -73,6 +73,8 @@ class Backend(Protocol):
     - ``run_many(calls, operands)``, which returns the results of `run` for each call, where a batch
       takes less time, and ``batch``, the number of calls in one;
     - ``serial``, true where two threads must not call it at once;
+    - ``stateless``, true where no call leaves anything behind for a later one, as in an emulator:
+      the court makes no earlier calls then;
     - ``threads(count)``, a context manager in which that many threads compute;
     - ``run_into(call, outputs, *operands)``, which writes the results into arrays that it is given:
       one for each role, contiguous, None where masked off. The court checks the memory around them.

@@ -89,12 +89,14 @@ class Guards:
 def surrounded(case: Case, index: int, backend: Any) -> Case:
     """Return the example at `index` of a chunk: one in 8 has calls or memory around it.
 
-    No two threads call a backend that is `serial`.
+    No two threads call a backend that is `serial`, and no earlier calls one that is `stateless`.
     """
     turn, rest = divmod(index, TURN_EVERY)
     around = TURNS[turn % len(TURNS)] if rest == TURN_AT else ()
     if getattr(backend, "serial", False):
         around = tuple(name for name in around if name != "threads")
+    if getattr(backend, "stateless", False):
+        around = tuple(name for name in around if name not in _EARLIER)
     return replace(case, around=around) if around else case
 
 

@@ -133,6 +133,7 @@ def _arguments(
 class Emulated(TritonBackend):
     """The backend `triton` on interpreted PTX, with asynchronous operations early and late."""
 
+    stateless = True  # each launch has its memory; plans are kept by `backend`, which is judged too
     data = batch = 5  # most of an example's time is that of compiling its kernels
     chunk = 60
 

@@ -16,13 +16,14 @@ import pytest
 
 from convref import ConvrefError, conformance
 from convref.backends.numpy import NumpyBackend
-from convref.case import parse
+from convref.case import AROUND, parse
 from convref.conformance import campaign, causes
 from convref.conformance.campaign import Settings
 from convref.conformance.causes import root_causes, run_lines
 from convref.conformance.examine import Finding, examine
 from convref.conformance.generate import Axes
 from convref.conformance.log import Log, read_log
+from convref.conformance.surroundings import surrounded
 from convref.conformance.workers.engine import Engine, Limits
 from convref.conformance.workers.worker import WriteAhead
 from convref.errors import ExitStatus
@@ -100,6 +101,15 @@ def test_an_operand_restored_by_a_second_run_counts_as_changed(hostile):
     with Engine(f"{hostile}:undo") as engine:
         (found,) = run_lines(engine, [f"{GOOD}:fill=ramp"])
     assert (found.verdict, found.reason) == ("changed-input", "x or memory around it changed")
+
+
+@pytest.mark.parametrize(
+    ("members", "left_out"),
+    [({}, set()), ({"stateless": True}, {*AROUND[:4]}), ({"serial": True}, {"threads"})],
+)
+def test_a_backend_may_leave_out_what_it_can_not_be_disturbed_by(members, left_out):
+    cases = (surrounded(parse(GOOD), i, SimpleNamespace(**members)) for i in range(100))
+    assert {name for case in cases for name in case.around} == {*AROUND} - left_out
 
 
 def test_results_in_memory_that_a_second_run_overwrites_are_reported(hostile):
