@@ -5,7 +5,6 @@ exact results are evidence that the interpreter follows the manual.
 """
 
 import re
-from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -56,7 +55,7 @@ def planned(kernel, pick, case):
     """Return the plan for the first result of a call, on one tile, as for a GPU of sm_90."""
     call = case.call
     tensors, known = forced.facts(call, operands(case))
-    on_card = replace(call, specs=tuple(replace(s, device="cuda") for s in call.specs))
+    on_card = call.on("cuda")
     builder = Builder(on_card, known)
     task = Task(builder, geometry(call.conv), call.wanted[0], arch="sm_90")
     assert kernel.SPEC.refusal(task) is None

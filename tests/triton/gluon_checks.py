@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -46,11 +45,6 @@ def unavailable():
     return "" if major == 9 else f"sm_{major}{minor} has no wgmma"
 
 
-def on_gpu(call):
-    """Return the call with its operands on the card."""
-    return replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
-
-
 def gluon_choices(call):
     """Return the choices for a call on the card that are checked."""
     return [choice for choice in offered(call, layouts(call)) if choice.kernel in NAMES]
@@ -80,7 +74,7 @@ def compiled(calls):
 
 def check_case(case, choices=None):
     """Check every choice for a case against the oracle."""
-    call, arrays = on_gpu(case.call), arrays_of(case)
+    call, arrays = case.call.on("cuda"), arrays_of(case)
     for choice in choices or gluon_choices(call):
         results = computed(call, [to_gpu(array) for array in arrays], choice)
         template = next(array for array in arrays if array is not None)
@@ -94,9 +88,9 @@ def lines(found):
     fills = ("int", "normal", "inf", "nan")
     text = (line.replace("fill=int", f"fill={fills[n % 4]}") for n, line in enumerate(found))
     cases = [parse(line) for line in text]
-    compiled([on_gpu(case.call) for case in cases])
+    compiled([case.call.on("cuda") for case in cases])
     for case in cases:
-        assert gluon_choices(on_gpu(case.call)), case
+        assert gluon_choices(case.call.on("cuda")), case
         check_case(case)
 
 
@@ -106,7 +100,7 @@ def generated(cases):
     @settings(max_examples=12, derandomize=True, database=None, deadline=None)
     @given(cases, st.integers(0, 99))
     def check(case, pick):
-        call = on_gpu(case.call)
+        call = case.call.on("cuda")
         found = gluon_choices(call) if all(prod(call.problem.shape(r)) for r in call.wanted) else []
         check_case(case, [found[pick % len(found)]] if found else [])
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
+from forced import facts
 
 from convref.case import parse
 from convref.conformance.operands import operands
@@ -13,6 +12,7 @@ from convref.judge import judge
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
@@ -20,7 +20,8 @@ from convref_triton.compile.inspection import inspect
 from convref_triton.compile.layouts import accesses
 from convref_triton.compile.sass import resources
 from convref_triton.compile.specialize import specialize
-from convref_triton.plan.choose import offered, plan
+from convref_triton.plan.builder import Builder
+from convref_triton.plan.choose import offered, plan, tasks
 
 NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 IS_A_SWEEP = pytest.mark.nightly(reason="hundreds of compilations")
@@ -32,12 +33,6 @@ def verdict(case, **options):
     found = backend.run(case.call, *arrays, **options)
     zero_mean = case.fill == "normal"
     return judge(case.call, arrays, found, backend.numerics(case.call), zero_mean=zero_mean)
-
-
-def on_card(case):
-    """Return the case with operands on a CUDA device."""
-    specs = tuple(replace(spec, device="cuda") for spec in case.call.specs)
-    return replace(case, call=replace(case.call, specs=specs))
 
 
 def with_tile(case, pick):
@@ -65,6 +60,18 @@ def on_first_tile(line, arch):
     call = parse(line).call
     (step,) = plan(call, layouts(call), offered(call, layouts(call))[0], arch=arch).steps
     return inspect(aot.compile(specialize(step), arch))
+
+
+def emulated_on_first_tile(line, spec, **options):
+    """Return (call, operands, results) of a line's PTX, on the first tile of a kernel."""
+    case = parse(line)
+    arrays = operands(case)
+    tensors, known = facts(case.call, arrays)
+    builder = Builder(case.call, known)
+    (task,) = tasks(builder)
+    spec.add(task, spec.tiles(task)[0])
+    found = emulated.run(builder.plan(), tensors, **options)
+    return case.call, arrays, (found[task.role].numpy(),)
 
 
 def compiled(line, arch, every):

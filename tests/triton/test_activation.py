@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged import NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
+from judged import NEEDS_A_GPU, compiled, verdict, with_each_tile, with_tile
 
 from convref.case import parse
 from convref.conformance.examine import examine
@@ -69,4 +69,4 @@ def test_a_dense_layout_is_not_copied():
 @NEEDS_A_GPU
 def test_on_a_gpu():
     for line in LINES:
-        assert verdict(on_card(parse(line))), line
+        assert verdict(parse(line).on("cuda")), line

@@ -7,7 +7,7 @@ import sys
 import gluon_checks
 import pytest
 import torch
-from gluon_checks import in_child, layouts, on_a_gpu, on_gpu, one_check, parse, plan
+from gluon_checks import in_child, layouts, on_a_gpu, one_check, parse, plan
 from hypothesis import strategies as st
 
 from convref_triton.run import gpu
@@ -27,7 +27,7 @@ def counted():
     """A program is launched for each multiprocessor of the card, where there is work for all."""
     here = gpu.cuda(torch.cuda.current_device())
     assert here.sms == torch.cuda.get_device_properties(here.place).multi_processor_count
-    call = on_gpu(parse("conv.fprop:n64c64k64_i64x64_f3x3_p1:dt=bf16:mem=nhwc").call)
+    call = parse("conv.fprop:n64c64k64_i64x64_f3x3_p1:dt=bf16:mem=nhwc").call.on("cuda")
     (launch,) = plan(call, layouts(call), gluon_checks.gluon_choices(call)[0], sms=here.sms).steps
     assert launch.grid == (here.sms, 1, 1)
 

@@ -45,8 +45,7 @@ FEW = settings(max_examples=max(settings.default.max_examples // 40, 2))
 
 def planned(call, known, pick, fusion=UNFUSED, kernels=BOTH):
     """Return the plan for each result of a call that one of the kernels admits, and those."""
-    on_gpu = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
-    builder, admitted = Builder(on_gpu, known), []
+    builder, admitted = Builder(call.on("cuda"), known), []
     for role in call.wanted:
         task = Task(builder, geometry(call.conv), role, fusion)
         for kernel in kernels:

@@ -334,7 +334,7 @@ def test_a_call_on_a_card_is_prepared_by_its_specs(device, monkeypatch):
     call = parse(LINES[0]).call
     backend.prepare(call)
     assert not [line for line in device.driver.log() if "launch" in line]
-    on_card = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
+    on_card = call.on("cuda")
     before = len(gpu._ready)
     backend.prepare(on_card)
     assert len(gpu._ready) == before + 1

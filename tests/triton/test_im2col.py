@@ -128,15 +128,10 @@ def test_launch_with_other_arguments_is_refused():
         specialize(launch)
 
 
-def on_gpu(call):
-    """Return the call with its operands on a GPU."""
-    return replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
-
-
 def run(call, arrays, pick=0, seed=0, late=False):
     """Return (results by role, roles that were admitted)."""
     tensors, known = facts(call, arrays)
-    made, admitted = planned(on_gpu(call), known, im2col, pick)
+    made, admitted = planned(call.on("cuda"), known, im2col, pick)
     return emulated.run(made, tensors, seed, late), admitted
 
 
@@ -149,7 +144,7 @@ def check_case(case, pick=0, seed=0, late=False):
 
 
 def test_grid_has_one_program_per_multiprocessor():
-    call = on_gpu(parse("conv.fprop:n8c64k256_i56x56_f3x3_p1:dt=bf16:mem=nhwc").call)
+    call = parse("conv.fprop:n8c64k256_i56x56_f3x3_p1:dt=bf16:mem=nhwc").call.on("cuda")
     known = operands(call)
     choice = next(one for one in offered(call, known) if one.kernel == "im2col")
     grids = [plan(call, known, choice, sms=sms).steps[-1].grid[0] for sms in (7, 0, 2**20)]
@@ -231,7 +226,7 @@ def test_admitted_problems_are_correct(case, pick, sms, late):
 
 
 def test_unaligned_operands_are_copied():
-    (call,) = (on_gpu(parse(line).call) for line in LINES if "b.off1" in line)
+    (call,) = (parse(line).call.on("cuda") for line in LINES if "b.off1" in line)
     (choice, *_) = (c for c in offered(call, operands(call)) if c.kernel == "im2col")
     copies = copies_of(plan(call, operands(call), choice))
     assert sorted(source for source, _ in copies) == ["b", "w", "x"]
@@ -317,7 +312,7 @@ def test_two_products_are_refused():
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
 def test_other_architectures_are_refused(arch):
-    call = on_gpu(parse(LINES[1]).call)
+    call = parse(LINES[1]).call.on("cuda")
     assert f"no im2col: {arch} has no wgmma" in plan(call, operands(call), arch=arch).reason
 
 
@@ -325,7 +320,7 @@ def test_im2col_is_considered_for_every_call(device, monkeypatch):
     monkeypatch.setattr(gpu, "cuda", lambda index: device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     for line in LINES:
-        call = on_gpu(parse(line).call)
+        call = parse(line).call.on("cuda")
         assert "im2col " in plan(call, operands(call)).reason.partition("; no ")[0]
         mine = [c for c in backend.configurations(call) if c.kernel == "im2col"]
         assert len(mine) == len(im2col.TILES)
@@ -333,7 +328,7 @@ def test_im2col_is_considered_for_every_call(device, monkeypatch):
 
 
 def test_launch_through_the_driver(device):
-    call = on_gpu(parse("conv.fprop:n4c72k136_i9x11_f3x2_s2x3_p1,0x2,1:dt=bf16:mem=nhwc").call)
+    call = parse("conv.fprop:n4c72k136_i9x11_f3x2_s2x3_p1,0x2,1:dt=bf16:mem=nhwc").call.on("cuda")
     for choice in (c for c in offered(call, operands(call)) if c.kernel == "im2col"):
         ready = gpu.prepare(plan(call, operands(call), choice), device)
         ordered = [operands(call)[role] for role in ready.roles]

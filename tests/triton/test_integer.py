@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from forced import facts
 from hypothesis import given
 from hypothesis import strategies as st
 from judged import (
@@ -10,7 +9,7 @@ from judged import (
     NEEDS_A_GPU,
     binaries,
     compiled,
-    on_card,
+    emulated_on_first_tile,
     on_first_tile,
     verdict,
     with_each_tile,
@@ -27,7 +26,6 @@ pytest.importorskip("triton", reason="triton is not installed")
 from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.conv import integer
-from convref_triton.plan.choose import offered, plan
 
 CASES = cases(ops=integer.OPS, dtypes=("i8", "u8"), max_elements=300, max_macs=3_000)
 
@@ -80,13 +78,8 @@ def test_refusals_have_a_reason(line, reason):
 @pytest.mark.parametrize("line", [LINES[0], LINES[3]])
 def test_ptx_computes_the_call(line, arch):
     """Products of s8 by wgmma on sm_90, by mma.sync on sm_80."""
-    case = parse(line)
-    arrays = operands(case)
-    tensors, known = facts(case.call, arrays)
-    made = plan(case.call, known, offered(case.call, known)[0])
-    found = emulated.run(made, tensors, arch=arch)
-    (role,) = case.call.wanted
-    assert judge(case.call, arrays, (found[role].numpy(),), backend.numerics(case.call))
+    call, arrays, found = emulated_on_first_tile(line, integer.SPEC, arch=arch)
+    assert judge(call, arrays, found, backend.numerics(call))
 
 
 @pytest.mark.parametrize("dtype", ["u8", "i8"])
@@ -134,4 +127,4 @@ def test_an_unseen_shape_compiles_nothing():
 @NEEDS_A_GPU
 @pytest.mark.parametrize("line", LINES)
 def test_on_a_gpu(line):
-    assert verdict(on_card(parse(line)))
+    assert verdict(parse(line).on("cuda"))

@@ -5,7 +5,7 @@ import torch
 from forced import facts, judged
 from hypothesis import given
 from hypothesis import strategies as st
-from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
+from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, verdict, with_each_tile, with_tile
 
 from convref.arrays import to_torch
 from convref.case import parse
@@ -229,4 +229,4 @@ def test_a_large_image_is_not_copied(line):
 @NEEDS_A_GPU
 @pytest.mark.parametrize("line", LINES)
 def test_on_a_gpu(line):
-    assert verdict(on_card(parse(line)))
+    assert verdict(parse(line).on("cuda"))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
+from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, verdict, with_each_tile, with_tile
 
 from convref.case import parse
 from convref.conformance.operands import operands
@@ -196,4 +196,4 @@ def test_an_unseen_shape_compiles_nothing(line):
 @NEEDS_A_GPU
 @pytest.mark.parametrize("line", LINES)
 def test_on_a_gpu(line):
-    assert verdict(on_card(parse(line)))
+    assert verdict(parse(line).on("cuda"))

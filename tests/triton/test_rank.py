@@ -37,10 +37,6 @@ LINES = (
 )
 
 
-def on_card(call):
-    return replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
-
-
 def task_of(call):
     return Task(Builder(call, operands(call)), geometry(call.conv), call.wanted[0])
 
@@ -52,7 +48,7 @@ def expected_us(task, choice):
 CALLS = st.sampled_from(LINES).map(lambda line: parse(line).call)
 
 
-@given(CASES.map(lambda case: on_card(case.call)) | CALLS)
+@given(CASES.map(lambda case: case.call.on("cuda")) | CALLS)
 def test_every_kernel_counts_the_products_and_no_fewer(call):
     """Tiles times steps times products of a step: at least what the formula multiplies."""
     assume(refusal(call) is None and prod(call.problem.shape(call.wanted[0])))

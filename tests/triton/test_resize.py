@@ -12,7 +12,6 @@ from judged import (
     NEEDS_A_GPU,
     binaries,
     compiled,
-    on_card,
     verdict,
     with_each_tile,
     with_tile,
@@ -193,4 +192,4 @@ def test_an_unseen_shape_compiles_nothing(pass_, words):
 @NEEDS_A_GPU
 @pytest.mark.parametrize("line", LINES)
 def test_on_a_gpu(line):
-    assert verdict(on_card(parse(line)))
+    assert verdict(parse(line).on("cuda"))

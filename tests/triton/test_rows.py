@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, on_card, verdict, with_each_tile, with_tile
+from judged import IS_A_SWEEP, NEEDS_A_GPU, compiled, verdict, with_each_tile, with_tile
 
 from convref.case import parse
 from convref.conformance.examine import examine
@@ -159,4 +159,4 @@ def test_an_unseen_shape_compiles_nothing():
 @NEEDS_A_GPU
 def test_on_a_gpu():
     for line in LINES:
-        assert verdict(on_card(parse(line))), line
+        assert verdict(parse(line).on("cuda")), line

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from forced import facts
 from hypothesis import given
 from hypothesis import strategies as st
 from judged import (
@@ -10,7 +9,7 @@ from judged import (
     NEEDS_A_GPU,
     binaries,
     compiled,
-    on_card,
+    emulated_on_first_tile,
     on_first_tile,
     verdict,
     with_each_tile,
@@ -19,7 +18,6 @@ from judged import (
 from test_slips import copied
 
 from convref.case import parse
-from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 from convref.dtypes import EIGHT, numpy_dtype
 from convref.judge import judge
@@ -27,11 +25,9 @@ from convref.judge import judge
 pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_ptx import Fault
-from convref_triton import emulated
 from convref_triton.backend import backend
 from convref_triton.conv import gather, scaled
-from convref_triton.plan.builder import Builder
-from convref_triton.plan.choose import refusal, tasks
+from convref_triton.plan.choose import refusal
 
 CASES = cases(ops=["scaled_conv"], dtypes=EIGHT, max_elements=300, max_macs=3_000)
 
@@ -81,23 +77,11 @@ def test_refusals_have_a_reason(line, arch, reason):
     assert refusal(parse(line).call, arch) == reason
 
 
-def emulate(line, spec=scaled.SPEC, **options):
-    """Return (call, operands, results) of a line's PTX, on the first tile of a row."""
-    case = parse(line)
-    arrays = operands(case)
-    tensors, known = facts(case.call, arrays)
-    builder = Builder(case.call, known)
-    (task,) = tasks(builder)
-    spec.add(task, spec.tiles(task)[0])
-    found = emulated.run(builder.plan(), tensors, **options)
-    return case.call, arrays, (found["y"].numpy(),)
-
-
 @pytest.mark.parametrize("arch", ["sm_90", "sm_89"])
 @pytest.mark.parametrize("line", [LINES[0], LINES[3], LINES[5]])
 def test_ptx_computes_the_call(line, arch):
     """Products of 8-bit floats by wgmma on sm_90, by mma.sync on sm_89."""
-    call, arrays, found = emulate(line, arch=arch)
+    call, arrays, found = emulated_on_first_tile(line, scaled.SPEC, arch=arch)
     assert judge(call, arrays, found, backend.numerics(call))
 
 
@@ -107,7 +91,7 @@ LONG = "scaled_conv.fprop:n1c512k64_i8x8_f3x3_p1:bias=0:dt=e4m3:mem=nhwc:fill=po
 @pytest.mark.parametrize("arch", ["sm_90", "sm_89"])
 def test_sums_of_cards_are_as_declared(arch):
     """As cards sum, the result is within the declared bound, and beyond that of float32."""
-    call, arrays, found = emulate(LONG, arch=arch, tensor_cores="model")
+    call, arrays, found = emulated_on_first_tile(LONG, scaled.SPEC, arch=arch, tensor_cores="model")
     assert judge(call, arrays, found, backend.numerics(call.on("cuda")))
     assert not judge(call, arrays, found, backend.numerics(call))
 
@@ -116,7 +100,7 @@ def test_sums_of_cards_are_as_declared(arch):
 def test_sums_that_are_not_promoted_are_found(arch, tmp_path, monkeypatch):
     slip = "acc += tl.dot(a, b, max_num_imprecise_acc=BK)", "acc = tl.dot(a, b, acc)"
     wrong = copied((gather, scaled), tmp_path, monkeypatch, *slip)
-    call, arrays, found = emulate(LONG, wrong.SPEC, arch=arch, tensor_cores="model")
+    call, arrays, found = emulated_on_first_tile(LONG, wrong.SPEC, arch=arch, tensor_cores="model")
     assert judge(call, arrays, found, backend.numerics(call.on("cuda"))).kind == "wrong"
 
 
@@ -125,7 +109,7 @@ def test_the_limit_of_a_dot_alone_reads_sums_in_flight(tmp_path, monkeypatch):
     slip = "acc += tl.dot(a, b, max", "acc = tl.dot(a, b, acc, max"
     wrong = copied((gather, scaled), tmp_path, monkeypatch, *slip)
     with pytest.raises(Fault, match="in use by work that has not been waited for"):
-        emulate(LONG, wrong.SPEC)
+        emulated_on_first_tile(LONG, wrong.SPEC)
 
 
 def test_no_tile_has_more_products_in_a_step_than_are_declared():
@@ -170,4 +154,4 @@ def test_an_unseen_shape_compiles_nothing():
 @NEEDS_A_GPU
 @pytest.mark.parametrize("line", LINES)
 def test_on_a_gpu(line):
-    assert verdict(on_card(parse(line)))
+    assert verdict(parse(line).on("cuda"))

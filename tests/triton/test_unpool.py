@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged import NEEDS_A_GPU, binaries, on_card, verdict, with_each_tile, with_tile
+from judged import NEEDS_A_GPU, binaries, verdict, with_each_tile, with_tile
 
 from convref.case import parse
 from convref.conformance.strategies import cases
@@ -73,4 +73,4 @@ def test_an_unseen_shape_compiles_nothing(pass_):
 @NEEDS_A_GPU
 @pytest.mark.parametrize("line", LINES)
 def test_on_a_gpu(line):
-    assert verdict(on_card(parse(line)))
+    assert verdict(parse(line).on("cuda"))
