@@ -23,7 +23,8 @@ from . import control, exchange, externs  # noqa: F401
 from .control import AT_BARRIER, AT_MBARRIER, BARRIERS, EXITED, RUNNING
 
 LANES = 32768  # threads of one vector, unless a block has more
-OF_PRODUCTS = 8192  # the same of kernels that multiply matrices, so that those stay in the cache
+OF_PRODUCTS = 8192  # the same of kernels that multiply matrices, so that those stay in the cache;
+# but not of those with mbarriers, of which half of the warps at most run at a time
 PATIENCE = 1000  # branches and waits after which other threads may be next
 MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
 
@@ -65,7 +66,8 @@ class Machine:
         self.first = np.cumsum([0, *counts])  # block of each launch
         order = self.rng.permutation(sum(counts))
         order = order[self._launch(order).argsort(kind="stable")]
-        multiplies = any("mma" in i.op.split(".")[0] for i in self.program.code)
+        heads = {i.op.partition(".")[0] for i in self.program.code}
+        multiplies = "mbarrier" not in heads and any("mma" in head for head in heads)
         step = max(1, (OF_PRODUCTS if multiplies else LANES) // prod(threads))
         step = min(step, -(-len(order) // share[1]))
         for i in range(step * share[0], len(order), step * share[1]):
