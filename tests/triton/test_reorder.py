@@ -72,6 +72,15 @@ def test_views_are_right(shape, x_last, y_last):
     assert is_copied(x, buffer(tuple(x.shape), y_last))
 
 
+@given(SHAPES, st.sets(st.integers(0, 4), min_size=1), st.booleans(), st.booleans())
+def test_expanded_axes_are_right_or_left_to_other_copies(shape, axes, x_last, y_last):
+    n, c, pixels = shape
+    full = n, c, *pixels
+    small = tuple(1 if axis in axes else size for axis, size in enumerate(full))
+    x, made = random(small, x_last).expand(full), buffer(full, y_last)
+    assert launch_of(x, made) is None or is_copied(x, made)
+
+
 PTX = (
     ((2, 72, 9, 8), 72, False, True),
     ((2, 72, 9, 8), 72, True, False),

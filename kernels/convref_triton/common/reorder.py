@@ -57,7 +57,7 @@ def reorder_launch(x: Tensor, target: str, made: Buffer) -> Launch | None:
         return None
     images, rank, (_, _, length), steps = merged
     n, length = (1, images) if rank == 0 else (images, length)
-    sides = [_side(tensor, n, step) for tensor, step in zip((x, y), steps[1::2])]
+    sides = [_side(tensor, n, length, step) for tensor, step in zip((x, y), steps[1::2])]
     if None in sides or max(t.image_span if rank else t.span for t in (x, y)) >= LIMIT:
         return None
     tile = FEW if y.shape[1] <= FEW.bn else SQUARE
@@ -78,13 +78,13 @@ def reorder_launch(x: Tensor, target: str, made: Buffer) -> Launch | None:
     )
 
 
-def _side(tensor: Tensor, images: int, step: int) -> tuple[bool, int, int] | None:
+def _side(tensor: Tensor, images: int, pixels: int, step: int) -> tuple[bool, int, int] | None:
     """Return whether channels are contiguous, or pixels, and the strides of images and the other.
 
-    `step` is the stride of pixels. None if neither are.
+    `step` is the stride of pixels. None if neither are, as of expanded ones.
     """
-    image = tensor.steps[0] if images > 1 else 0
-    channel = tensor.steps[1] if tensor.shape[1] > 1 else 0
-    if channel == 1 or (channel == 0 and step > 1):
+    image, channel = tensor.steps[0] if images > 1 else 0, tensor.steps[1]
+    several, lines = tensor.shape[1] > 1, step == 1 or pixels == 1
+    if channel == 1 and (several or not lines):
         return True, image, step
-    return (False, image, channel) if step in (0, 1) else None
+    return (False, image, channel if several else 0) if lines else None
