@@ -78,9 +78,10 @@ def _same_data_in_any_order(request):
 
 
 FORKS = """
-import importlib, json, os, runpy, signal, sys
+import gc, importlib, json, os, runpy, signal, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
+gc.freeze()
 for line in sys.stdin:
     words, folder, environment, path = json.loads(line)
     if not (child := os.fork()):
@@ -93,7 +94,11 @@ for line in sys.stdin:
         os.environ.update(environment)
         sys.path[:0] = path
         sys.argv = words
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        except SystemExit as end:  # without taking apart what was imported
+            sys.stdout.flush()
+            os._exit(end.code or 0)
         sys.exit()
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """

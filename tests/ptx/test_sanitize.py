@@ -33,6 +33,9 @@ def test_twice():
     assert out.sum().item() == 200
 """
 
+# What a program loads, torch._dynamo with its first operation under a mode.
+PACKAGES = ("torch", "triton", "torch._dynamo", "convref_ptx.triton.device")
+
 
 @pytest.fixture
 def ran(tmp_path, forked):
@@ -41,7 +44,7 @@ def ran(tmp_path, forked):
     def run(past, *words):
         (tmp_path / "test_program.py").write_text(PROGRAM.replace("PAST", past), "utf-8")
         own = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}  # PTX of a cache names old files
-        return forked(("torch", "triton"), list(words), tmp_path, own, [str(tmp_path)])
+        return forked(PACKAGES, list(words), tmp_path, own, [str(tmp_path)])
 
     return run
 
