@@ -61,15 +61,15 @@ def test_a_step_holds_kernels_to_the_oracle_in_a_process_of_its_own(tmp_path, mo
     monkeypatch.setattr(properties, "lines", lambda: LINES)
     monkeypatch.setattr(properties, "CHUNK", 2)
     child = steps.StepRun(tmp_path / "x", 600, "k")
-    assert list(properties.check(child, "torch", "cpu")) == []
+    assert list(properties.check(child, "numpy", "cpu")) == []
     rows = steps.StepRun(tmp_path / "x", 600, "k").before
     assert [(row["chunk"], sum(row["counts"].values())) for row in rows] == [(0, 2), (1, 1)]
     again = steps.StepRun(tmp_path / "x", 600, "k")
     again.before[:] = rows[:1]
-    assert list(properties.check(again, "torch", "cpu")) == []
+    assert list(properties.check(again, "numpy", "cpu")) == []
     assert [row["chunk"] for row in steps.StepRun(tmp_path / "x", 600, "k").before] == [0, 1, 1]
     again.before[0]["findings"] = [{"line": "wrong before"}]
-    assert [row["line"] for row in properties.check(again, "torch", "cpu")] == ["wrong before"]
+    assert [row["line"] for row in properties.check(again, "numpy", "cpu")] == ["wrong before"]
 
 
 LINES = (
