@@ -64,37 +64,43 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with a page that is filled, and its figures."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     pytest.importorskip("triton", reason="triton is not installed")
+    made = tmp_path_factory.mktemp("page")
     for row in ROWS:
-        records.append(tmp_path / "gpu.jsonl", row)
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "page.md").write_text(f"before\n\n{page.BEGIN}\nformer text\n{page.END}\n\nafter\n")
-    return tmp_path
+        records.append(made / "gpu.jsonl", row)
+    (made / "figures").mkdir()
+    (made / "page.md").write_text(f"before\n\n{page.BEGIN}\nformer text\n{page.END}\n\nafter\n")
+    fill(made)
+    return made
 
 
-def written_page(folder):
-    assert keep.main(folder / "gpu.jsonl", folder=folder / "cards") == 0
-    words = ["page", str(folder / "cards"), "--page", str(folder / "page.md")]
-    assert bench.main(words) == 0
+@pytest.fixture
+def text(folder):
     return (folder / "page.md").read_text("utf-8")
 
 
-def test_page_is_filled_from_the_kept_records(folder):
-    text = written_page(folder)
+def fill(folder):
+    assert keep.main(folder / "gpu.jsonl", folder=folder / "cards") == 0
+    words = ["page", str(folder / "cards"), "--page", str(folder / "page.md")]
+    assert bench.main(words) == 0
+
+
+def test_page_is_filled_from_the_kept_records(folder, text):
     assert text.startswith("before\n\n")
     assert text.endswith(f"{page.END}\n\nafter\n")
     assert "former text" not in text
     assert "### A Card\n" in text
     assert "cudnn 91002, date 2026-01-01, " in text
     assert "bf16 760; a copy moves 3 TB/s" in text
-    assert written_page(folder) == text  # a second run replaces it
+    fill(folder)
+    assert (folder / "page.md").read_text("utf-8") == text  # a second run replaces it
 
 
-def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(folder):
-    text = written_page(folder)
+def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(text):
     assert "| layer1.0.conv2 | 3 | **2.00** |  |  | `gluon_halo` |" in text
     assert "| layer3.1.conv2 | 5 | 0.50 | 1.01 ? |  | `tma` |" in text
     assert "| model.4 | 2 |  |  | **1.50** | `wgrad` |" in text  # "auto" is no kernel
@@ -102,16 +108,15 @@ def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(folder):
     assert f"| resnet50 | fprop | bf16 | {weighted:.2f} | 1 | 1 | 0 |" in text
 
 
-def test_losses_name_the_reference_and_the_longest_term_of_the_estimate(folder):
-    (row,) = [row for row in written_page(folder).splitlines() if "`sm90_xmma`" in row]
+def test_losses_name_the_reference_and_the_longest_term_of_the_estimate(text):
+    (row,) = [row for row in text.splitlines() if "`sm90_xmma`" in row]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1:4] == ["0.50", "tma 128x128x64", "`sm90_xmma`"]
     assert cells[4].endswith("%")
     assert cells[5] in ("products", "L2", "issue", "ends of tiles", "memory", "launches")
 
 
-def test_correctness_comes_first(folder):
-    text = written_page(folder)
+def test_correctness_comes_first(text):
     assert "| property list, triton | 42 | 1 |" in text
     assert "| `tests/x.py` |  | 1 |" in text
     assert "packages" not in text
@@ -123,9 +128,8 @@ def test_correctness_comes_first(folder):
     assert "Not measured on this card: fused epilogues against cuDNN's." in text
 
 
-def test_plots_are_written_and_linked(folder):
+def test_plots_are_written_and_linked(folder, text):
     image = pytest.importorskip("matplotlib.image")
-    text = written_page(folder)
     for kind in ("roofline", "ratios"):
         name = f"figures/a_card_{kind}.png"
         assert f"]({name})" in text
