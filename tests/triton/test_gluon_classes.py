@@ -20,7 +20,6 @@ from test_gluon_numbers import check_case
 
 from convref_triton.common import index
 from convref_triton.common.geometry import operands
-from convref_triton.conv import tma
 from convref_triton.hopper import gluon, gluon_fprop
 from convref_triton.plan import archs
 from convref_triton.plan.choose import offered, plan
@@ -114,8 +113,3 @@ JVP = 5  # two launches, as in test_gluon_numbers.py
 def test_several_tiles_per_program(monkeypatch, number):
     monkeypatch.setattr(archs, "SMS", 1 + number % 3)
     check_case(parse(LINES[number]), number, late=number % 2 > 0)
-
-
-def test_64_bit_offsets(monkeypatch):
-    monkeypatch.setattr(tma, "LIMIT", 1)
-    check_case(parse(LINES[1]), 2)
