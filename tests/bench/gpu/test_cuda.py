@@ -489,6 +489,7 @@ def rehearsal(monkeypatch, tmp_path):
     monkeypatch.setattr(steps, "TUNED", ("resnet50",))
     monkeypatch.setitem(options.DEVICES, "cuda", "mem=nhwc")
     monkeypatch.setattr(cuda, "Cuda", Card)
+    monkeypatch.setattr(cuda, "MOST_COPIES", 2)  # of 64, which would take most of the time
     monkeypatch.setattr(cuda, "CudaPlace", lambda device, **more: place(**more))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(torch, "compile", broken)
