@@ -441,9 +441,10 @@ OF_OTHER_RANKS = [pytest.param(n, marks=NIGHTLY) for n in FUNCTIONS if rank_of(n
 
 @pytest.fixture(scope="module")
 def few_elements_are_printed() -> Iterator[None]:
-    """A message has the ends of what is printed of a tensor, most of the time otherwise."""
+    """A message has the ends of what is printed of an array, most of the time otherwise."""
     torch.set_printoptions(threshold=1, edgeitems=1)
-    yield
+    with np.printoptions(threshold=1, edgeitems=1):
+        yield
     torch.set_printoptions(profile="default")
 
 
