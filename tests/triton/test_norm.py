@@ -19,7 +19,7 @@ from convref_triton.backend import backend, cached_plan
 from convref_triton.common.geometry import Tensor
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile.specialize import specialize
-from convref_triton.norm import backward, norm, statistics
+from convref_triton.norm import backward, norm, statistics, sweep
 from convref_triton.plan.builder import NEW
 from convref_triton.plan.choose import offered, plan
 from convref_triton.run import interpreted
@@ -92,6 +92,31 @@ def test_three_launches_give_what_one_does(line, monkeypatch):
         assert len(launches(case.call, known, choice)) == 3
         found = interpreted.run(made, tensors)
         assert judged(case, arrays, {n.removesuffix(NEW): t for n, t in found.items()})
+
+
+@pytest.mark.parametrize("line", [LINES[0], LINES[1], LINES[7], LINES[20]])
+def test_many_splits_give_what_few_do(line, monkeypatch):
+    monkeypatch.setattr(sweep, "SPLIT_STEPS", 1)
+    monkeypatch.setattr(norm, "ONCE_STEPS", 0)
+    monkeypatch.setattr(statistics, "FEW", statistics.FEW._replace(bm=0))
+    case = parse(line)
+    arrays = operands(case)
+    tensors, known = facts(case.call, arrays)
+    for choice in offered(case.call, known):
+        made = plan(case.call, known, choice)
+        merged = [s for s in made.launches if s.constants.get("BM") == statistics.MANY.bm]
+        assert merged or case.call.op == "group_norm"
+        found = interpreted.run(made, tensors)
+        assert judged(case, arrays, {n.removesuffix(NEW): t for n, t in found.items()})
+
+
+def test_many_splits_are_merged_in_few_turns():
+    """A turn waits for its loads, and one program has all splits of its channels."""
+    for pass_ in ("fprop", "backward"):
+        call = parse(f"batch_norm.{pass_}:n32c64_i56x56:dt=bf16:mem=nhwc").call
+        merge = launches(call, layouts(call))[1]
+        assert merge.arguments["splits"] > 500
+        assert merge.arguments["splits"] <= 5 * merge.constants["BM"]
 
 
 def test_a_small_tensor_is_one_launch():

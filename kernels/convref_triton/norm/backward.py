@@ -193,12 +193,12 @@ def _sums(builder: Builder, name: str, size: int) -> Tensor:
 def wgrad_launch(builder: Builder, channels: int, made: dict[str, Tensor], splits: int) -> Launch:
     tensors = {"dw": made.get("dw"), "db": made.get("db")}
     fixed = {"parts": slot(statistics.PARTS), "sums": slot(_sums(builder, "sums", channels))}
-    given, absent = slots(tensors)
+    (given, absent), tile = slots(tensors), statistics.merging(splits)
     return Launch(
         norm_wgrad_kernel,
-        (-(-channels // statistics.MERGED.bn), 1, 1),
+        (-(-channels // tile.bn), 1, 1),
         fixed | given | {"splits": splits, "channels": channels},
-        absent | {"BM": statistics.MERGED.bm, "BN": statistics.MERGED.bn},
-        statistics.MERGED.warps,
-        statistics.MERGED.stages,
+        absent | {"BM": tile.bm, "BN": tile.bn},
+        tile.warps,
+        tile.stages,
     )

@@ -20,7 +20,9 @@ from .sweep import RUNTIME, View, at_step, portion, splits_of, sweep_launch, til
 
 NUMBERS = ["splits", "channels", "count", "eps", "share", "unbiased"]
 GROUP_NUMBERS = ["pieces", "channels", "width", "count", "eps"]
-MERGED = Tile(16, 64, 1, 4, 1)  # splits and channels that one program merges
+# Splits and channels that one program merges at a time. With many splits, a turn for every 16 of
+# them would each wait for its loads.
+FEW, MANY = Tile(16, 64, 1, 4, 1), Tile(128, 16, 1, 8, 1)
 LANES = Tile(1, 256, 1, 4, 1)  # splits of channels of a group that one program merges at a time
 PARTS = Tensor("parts", (1,), (1,), "f32")
 
@@ -165,6 +167,10 @@ def new_vector(builder: Builder, role: str) -> Tensor:
     return builder.new(name, shape, tuple(range(len(shape))), dtype)
 
 
+def merging(splits: int) -> Tile:
+    return FEW if splits <= FEW.bm else MANY
+
+
 def add_parts(builder: Builder, rows: int) -> None:
     """Allocate the workspace of partial results, `rows` of one element a channel."""
     c = builder.call.problem.c
@@ -222,12 +228,12 @@ def running_numbers(call: Call) -> dict[str, float]:
 def _settle_launch(
     call: Call, view: View, tensors: dict[str, Tensor | None], splits: int
 ) -> Launch:
-    values = (splits, view.c, *running_numbers(call).values())
+    values, tile = (splits, view.c, *running_numbers(call).values()), merging(splits)
     return Launch(
         norm_settle_kernel,
-        (-(-view.c // MERGED.bn), 1, 1),
+        (-(-view.c // tile.bn), 1, 1),
         {name: slot(tensor) for name, tensor in tensors.items()} | dict(zip(NUMBERS, values)),
-        {"BM": MERGED.bm, "BN": MERGED.bn},
-        MERGED.warps,
-        MERGED.stages,
+        {"BM": tile.bm, "BN": tile.bn},
+        tile.warps,
+        tile.stages,
     )
