@@ -1,6 +1,8 @@
 """The inputs on which a plan depends, and those on which a binary does not."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import assume, given, settings
@@ -116,6 +118,28 @@ def card(tmp_path, monkeypatch):
 
     yield write
     measured.table.cache_clear()
+
+
+SOURCES = """
+import sys
+from convref.case import parse
+from convref_triton.common.geometry import operands
+from convref_triton.plan.choose import offered
+found = {}
+for line in sys.argv[1:]:
+    call = parse(f"{line}:dt=bf16:mem=nhwc:dev=cuda").call
+    found |= {choice.kernel: choice.source for choice in offered(call, operands(call))}
+print(sorted(found.items()))
+"""
+
+
+def test_sources_do_not_depend_on_what_was_planned_before():
+    lines = [f"conv.{pass_}:n8c64k64_i28x28_f3x3_p1" for pass_ in ("fprop", "wgrad")]
+    first, second = (
+        subprocess.run([sys.executable, "-c", SOURCES, *order], check=True, stdout=subprocess.PIPE)
+        for order in (lines, lines[::-1])
+    )
+    assert first.stdout == second.stdout
 
 
 def test_a_measured_row_comes_before_the_heuristic_and_a_stale_one_does_not(card):

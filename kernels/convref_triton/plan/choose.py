@@ -11,7 +11,7 @@ from ..common.geometry import LIMIT, Tensor, geometry
 from ..conv.direct import MOST_CHANNELS
 from . import archs, cost, measured
 from .builder import Builder
-from .kernels import BY_NAME, KERNELS, serving
+from .kernels import BY_NAME, KERNELS, serving, source
 from .launch import KernelPlan
 from .spec import KernelSpec
 from .task import UNFUSED, Fusion, Task
@@ -85,7 +85,7 @@ def tasks(
 def choices(task: Task) -> Iterator[Choice]:
     for spec in serving(task.kind):
         if spec.refusal(task) is None:
-            yield from (Choice(spec.name, tile, spec.source) for tile in spec.tiles(task))
+            yield from (Choice(spec.name, tile, source(spec)) for tile in spec.tiles(task))
 
 
 def offered(call: Call, tensors: Mapping[str, Tensor], arch: str = archs.DEFAULT) -> list[Choice]:
@@ -151,7 +151,7 @@ def expected(task: Task, unproven: bool = False) -> tuple[Choice, str]:
     why = [estimated if best.work else "the only kernel"]
     why += ["no card has run it"] * best.unproven
     why += [f"{spec.name} {us:.3g} us" for us, spec, _ in others]
-    return Choice(best.name, tile, best.source), "; ".join(why + passed)
+    return Choice(best.name, tile, source(best)), "; ".join(why + passed)
 
 
 def dtypes(op: str) -> tuple[str, ...]:

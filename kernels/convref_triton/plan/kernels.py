@@ -1,5 +1,7 @@
 """The list of all kernels: the `KernelSpec` at the end of each kernel's file."""
 
+from functools import cache
+
 from ..activation import activation
 from ..conv import (
     bgrad,
@@ -61,6 +63,21 @@ KERNELS: tuple[KernelSpec, ...] = (
     resize.SPEC,
 )
 BY_NAME = {spec.name: spec for spec in KERNELS}
+
+
+def source(spec: KernelSpec) -> str:
+    """Return the digest of a kernel's source, whatever was planned before.
+
+    Triton's key of a function depends on which of the functions that it calls had a key before, so
+    that all are taken in one order.
+    """
+    _every()
+    return spec.source
+
+
+@cache
+def _every() -> tuple[str, ...]:
+    return tuple(spec.source for spec in KERNELS)
 
 
 def serving(kind: str) -> list[KernelSpec]:
