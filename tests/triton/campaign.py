@@ -43,7 +43,7 @@ def shaped(name, case, rng):
         case = regrouped(case, rng.randint(1, 16), rng.choice(EACH[name]), rng.choice(EACH[name]))
     elif name == "classes":
         case = regrouped(case, 1, rng.randint(1, 5), 8 * rng.randint(1, 9))
-    elif name == "columns":
+    elif name in ("columns", "planes"):
         sizes = 8 * rng.randint(1, 18), 8 * rng.randint(1, 28)
         case = regrouped(case, rng.randint(1, 2), *rng.sample(sizes, 2))
     elif name == "tma":

@@ -35,10 +35,11 @@ from convref_triton.conv import (
     dual,
     flat,
     gather,
-    im2col,
+    planes,
     split,
     tma,
 )
+from convref_triton.hopper import im2col
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
 from convref_triton.plan.kernels import serving
@@ -63,6 +64,7 @@ LINES = (
     (tma, "conv.fprop:n1c64k128g1_i3x3_f3x3_p1:t=1:dt=f16"),
     (columns, "conv.fprop:n2c16k72_i4x3_f3x2_p1:dt=bf16:mem=nhwc"),
     (columns, "conv.fprop:n1c64k104_i3x3_f3x3_p1:t=1:dt=f16"),
+    (planes, "conv.fprop:n2c64k72_i4x3_f3x2_p1:dt=bf16:mem=w.ohwi"),
     (classes, "conv.fprop:n1c16k3_i5x4_f4x4_s2_p1:t=1:dt=bf16:mem=nhwc"),
 )
 PARTS = ("scale", "shift", "residual")

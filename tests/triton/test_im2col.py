@@ -34,8 +34,7 @@ from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry, operands
 from convref_triton.compile import aot, inspection, machine_code, sass
 from convref_triton.compile.specialize import Specialization, specialize
-from convref_triton.conv import im2col
-from convref_triton.hopper import precompiled
+from convref_triton.hopper import im2col, precompiled
 from convref_triton.plan import archs
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import offered, plan

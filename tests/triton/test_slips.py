@@ -27,6 +27,7 @@ from convref_triton.conv import (
     depthwise_wgrad,
     gather,
     integer,
+    planes,
     scaled,
 )
 from convref_triton.interpreter import StrictError
@@ -144,6 +145,14 @@ COLUMNS = (
     ("conv.dgrad:n1c104k16_i9_f3_s2_p1:dt=bf16", " + first[2] * w_s", ""),
     ("conv.fprop:n1c16k104_i5_f3:dt=bf16", "more < K, C", "more < 0, C"),
 )
+PLANES = (
+    ("conv.fprop:n2c16k24_i9_f3:dt=bf16", "image, within = tile_m", "image, within = 0 * tile_m"),
+    ("conv.fprop:n2c16k24_i9_f3:dt=bf16", "(top + image) * image_x", "top * image_x"),
+    ("conv.fprop:n1c16k24_i150_f1:dt=bf16", "real = rows < M", "real = rows < M - 1"),
+    ("conv.fprop:n1c16k48g2_i9_f3:dt=bf16", "channel, inside = group * K", "channel, inside = 0"),
+    ("conv.fprop:n2c16k24_i9x7_f1x1:dt=f16", "prod(y.shape[1:]) // plane", "pixels // plane"),
+    ("conv.fprop:n1c16k24_i9_f3:flip=1:dt=bf16", "group * group_w + w_0", "group * group_w"),
+)
 DEPTHWISE_TAPS = (
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "c + k, d + l", "c, d + l"),
     ("conv.wgrad:n2c9k9g9_i5x31_f5x5_p1:mem=nhwc", "sums[8 * i : 8 * i + 8]", "sums[:8]"),
@@ -174,6 +183,7 @@ SLIPS = [
         (blocks_wgrad, BLOCKS_WGRAD),
         (classes, CLASSES),
         (columns, COLUMNS),
+        (planes, PLANES),
         (depthwise_taps, DEPTHWISE_TAPS),
         (depthwise_wgrad, DEPTHWISE_WGRAD),
         (powers, forward, backward, pool, POWERS),

@@ -76,10 +76,10 @@ class Specimen(NamedTuple):
 def examples(sizes: Iterable[str] = SIZES, numbers: Iterable[str] = NUMBERS) -> Iterator[Example]:
     """Yield an example of every shape and kind of groups in these sizes and types."""
     for size, (shape, line), number in product(sizes, SHAPES.items(), numbers):
-        text, kinds, known = line
+        text, kinds, known, memory = line
         if number not in known or ("math" in NUMBERS[number] and "conv" not in text):
             continue  # no such type, or nothing is multiplied
-        keys = "".join(f":{key}" for key in (NUMBERS[number], "mem=nhwc") if key)
+        keys = "".join(f":{key}" for key in (NUMBERS[number], f"mem={memory}") if key)
         for groups, table in kinds.items():
             if size in table:
                 yield Example(groups, shape, size, number, text.format(table[size]) + keys)

@@ -43,7 +43,7 @@ def outcome(spec: KernelSpec) -> str:
         return f"refused: {gluon.lacks(spec.name)}"
     dtype = "bf16" if "bf16" in spec.dtypes else spec.dtypes[0]
     for line in _lines(spec):
-        call = parse(f"{line}:dt={dtype}:mem=nhwc:dev=cuda").call
+        call = parse(f"{line}:dt={dtype}:dev=cuda").call
         known = operands(call)
         for choice in offered(call, known):
             if choice.kernel == spec.name:
@@ -54,9 +54,10 @@ def outcome(spec: KernelSpec) -> str:
 
 def _lines(spec: KernelSpec) -> Iterator[str]:
     if spec.name in LINES:
-        yield LINES[spec.name]
+        yield f"{LINES[spec.name]}:mem=nhwc"
     for line in spec.lines.values():
-        yield from (line.text.format(sizes["by_16"]) for sizes in line.sizes.values())
+        for sizes in line.sizes.values():
+            yield f"{line.text.format(sizes['by_16'])}:mem={line.memory}"
 
 
 def _compiled(launches: list[Launch]) -> str:

@@ -11,9 +11,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from ..compile.specialize import TRITON_TYPES
-from ..conv import im2col
 from ..plan.tile import Tile
-from . import gluon_im2col, precompiled, ring
+from . import gluon_im2col, im2col, precompiled, ring
 from .precompiled import Precompiled
 
 PTX_VERSION = 86  # the oldest with im2col loads on sm_90a: any ptxas since CUDA 12.7 takes it

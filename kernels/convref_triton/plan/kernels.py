@@ -17,14 +17,14 @@ from ..conv import (
     dual,
     flat,
     gather,
-    im2col,
     integer,
+    planes,
     scaled,
     split,
     tma,
     wgrad,
 )
-from ..hopper import gluon
+from ..hopper import gluon, im2col
 from ..norm import norm, rows
 from ..pool import pool, unpool
 from ..resize import resize
@@ -40,6 +40,7 @@ KERNELS: tuple[KernelSpec, ...] = (
     flat.SPEC,
     dual.SPEC,
     columns.SPEC,
+    planes.SPEC,
     split.SPEC,
     *gluon.KERNELS,
     *gluon.ABSENT,

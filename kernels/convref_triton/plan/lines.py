@@ -38,6 +38,7 @@ class Line(NamedTuple):
     text: str  # with "{}" where sizes belong
     sizes: Mapping[str, Sizes] = KINDS  # by the kind of groups: "", "depthwise" or "grouped"
     numbers: tuple[str, ...] = PLAIN
+    memory: str = "nhwc"
 
 
 FPROP = {
@@ -47,6 +48,14 @@ FPROP = {
 }
 SPLIT = {"fprop_deep": Line("conv.fprop:{}_f3x3_p1", {"": DEEP})}
 DGRAD = {"dgrad": Line("conv.dgrad:{}_f3x3_p1"), "dgrad_s2": Line("conv.dgrad:{}_f3x3_s2_p1")}
+PLANES = {  # results in NCHW; the filter is not copied
+    name: Line(text, {"": SIZES}, ("bf16", "f16"), "w.ohwi")
+    for name, text in (
+        ("planes", "conv.fprop:{}_f3x3_p1"),
+        ("planes_1x1", "conv.fprop:{}_f1x1"),
+        ("planes_dgrad", "conv.dgrad:{}_f3x3_p1"),
+    )
+}
 WGRAD = {"wgrad": Line("conv.wgrad:{}_f3x3_p1")}
 SCALED = {
     name: Line(f"scaled_conv.fprop:{{}}_{ending}", {"": SIZES}, EIGHT)

@@ -211,12 +211,18 @@ class Task:
         if stored is not y:
             self.builder.steps.append(Copy(stored.role, y.role))
 
-    def result(self) -> Tensor:
-        call = self.builder.call
-        shape = call.problem.shape(self.role)
+    @property
+    def is_last(self) -> bool:
+        """Return whether the result has channels innermost, as all tensors of pixels it reads."""
         given = self.builder.tensors.items()
         pixels = [tensor for name, tensor in given if BASE_ROLE.get(name, "w") in "xy"]
         like = [pair[0] for pair in self.pairs] or pixels
-        last = len(shape) > 2 and all(map(is_channels_last, like))
-        order = channels_last(len(shape) - 2) if last else tuple(range(len(shape)))
+        return len(self.builder.call.problem.shape(self.role)) > 2 and all(
+            map(is_channels_last, like)
+        )
+
+    def result(self) -> Tensor:
+        call = self.builder.call
+        shape = call.problem.shape(self.role)
+        order = channels_last(len(shape) - 2) if self.is_last else tuple(range(len(shape)))
         return self.builder.new(self.role, shape, order, call.dtype_of(self.role))

@@ -16,8 +16,8 @@ from operator import mul
 from typing import Any
 
 from ..common.index import divisors
-from ..hopper import precompiled
-from ..hopper.precompiled import Precompiled
+from ..conv import tma
+from ..conv.gather import gather_loaded, gather_steps
 from ..plan import cost, lines
 from ..plan.builder import slot
 from ..plan.cost import Work
@@ -25,8 +25,8 @@ from ..plan.launch import Descriptor, Launch
 from ..plan.spec import KernelSpec
 from ..plan.task import UNFUSED, Task
 from ..plan.tile import Tile
-from . import tma
-from .gather import gather_loaded, gather_steps
+from . import precompiled
+from .precompiled import Precompiled
 
 NAME = "gluon_im2col"
 SOURCES = (f"hopper.{NAME}", "hopper.ring", "hopper.arguments", "common.index")

@@ -1,0 +1,149 @@
+"""The product of `gather` for results in NCHW, which are stored as they are.
+
+The rows of a tile are pixels of one image, next to each other in every channel's plane, so that a
+thread stores 16 bytes of a channel. `gather` stores channels last and leaves a copy to be made.
+"""
+
+from dataclasses import replace
+from math import gcd, prod
+
+import triton
+import triton.language as tl
+
+from ..common import windows
+from ..common.epilogue import finish
+from ..common.geometry import ITEMSIZE, LIMIT, Tensor
+from ..common.index import tile_of
+from ..plan import cost, lines
+from ..plan.cost import Work
+from ..plan.launch import Launch
+from ..plan.spec import Expectation, KernelSpec
+from ..plan.task import Task
+from ..plan.tile import Change, Tile, TileTable, tiles
+from . import gather
+
+RUNTIME = [name for name in gather.RUNTIME if name[:2] != "y_"] + ["tiles", "y_n", "y_c"]
+
+
+@triton.jit(do_not_specialize=RUNTIME)
+def planes(
+    x, w, x_2, w_2, y, bias, scale, shift, residual,
+    M, D, H, W, O, P, Q, C, K, lo_d, lo_h, lo_w,
+    o_magic, o_shift, p_magic, p_shift, q_magic, q_shift,
+    x_n, x_g, x_d, x_h, x_w, x_c, w_0, w_g, w_t, w_r, w_s, w_c, w_k, tiles, y_n, y_c,
+    RANK: tl.constexpr, WINDOW: tl.constexpr, PAIRS: tl.constexpr,
+    INSIDE: tl.constexpr, WHOLE: tl.constexpr, WIDE: tl.constexpr,
+    UNIT: tl.constexpr, VEC: tl.constexpr, PLANE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
+    PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute a tile of y, (BM pixels of an image, BN channels); PLANE divides its M pixels."""
+    x_steps, w_steps, _, C, K = gather.in_elements(
+        (x_n, x_g, x_d, x_h, x_w, x_c), (w_0, w_g, w_t, w_r, w_s, w_c, w_k),
+        (x_n, x_g, x_d, x_h, x_w, x_c), C, K, UNIT, VEC, WIDE,
+    )  # fmt: skip
+    image_x, group_x, x_n, x_d, x_h, x_w, x_c = x_steps
+    w_0, group_w, w_t, w_r, w_s, w_c, w_k = w_steps
+    M, y_c = M * PLANE, y_c * PLANE
+    tile_m, tile_n = tile_of(tl.program_id(0), tiles, tl.cdiv(K, BN), BAND)
+    group, each = tl.program_id(1), tl.cdiv(M, BM)
+    image, within = tile_m // each, tile_m % each
+    magic, sizes = (o_magic, o_shift, p_magic, p_shift, q_magic, q_shift), (D, H, W)
+    rows, top, n, _, read, _, count = windows.rows_of(
+        within, tl.program_id(2), M, (O, P, Q), (lo_d, lo_h, lo_w), magic, RANK, WINDOW, BM
+    )
+    i_d, i_h, i_w = read
+    real = rows < M
+    bits = windows.valid_taps(real, read, sizes, WINDOW)
+    cols = tl.arange(0, BK)  # (BK,)
+    outs = tile_n * BN + tl.arange(0, BN)  # (BN,)
+    known = outs < K
+    from_x = (top + image) * image_x + group * group_x
+    from_w = group * group_w + w_0  # the first tap, as the stride of an adjoint is 1
+    x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
+    w_tile = (cols * w_c)[:, None] + (outs * w_k)[None, :]
+    acc = gather.multiply(
+        (x, w, x_2, w_2), (from_x, from_w), (x_tile, w_tile), real, known, C,
+        PAIRS * count[0] * count[1] * count[2] * tl.cdiv(C, BK), (0, 0, 0, 0, 0), bits, read,
+        sizes, count, x_steps, w_steps, 0, None,
+        WINDOW, PAIRS, INSIDE, WHOLE, BM, BN, BK, PRECISION,
+    )  # fmt: skip
+    channel, inside = group * K + outs, real[:, None] & known[None, :]
+    image_y = image.to(tl.int64) * (y_n.to(tl.int64) * PLANE)
+    to_y = image_y + (channel * y_c)[None, :] + rows[:, None]
+    acc = finish(acc, bias, scale, shift, residual, channel, known, to_y, inside, ACTIVATION)
+    tl.store(y + to_y, acc.to(y.dtype.element_ty), inside)
+
+
+TILES = TileTable(
+    {
+        "f16 bf16": tiles(
+            "128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x64 w4 s4, 128x256x64 w8 s3"
+        )
+    },
+    blocks=1,
+    changes=(Change("sm_8", "f16 bf16", Tile(128, 256, 64, 8, 3)),),
+)
+
+
+def planes_refusal(task: Task) -> str | None:
+    if not TILES.of(task):
+        return f"{task.dtype}: 16-bit products only"
+    if task.width < 16:
+        return f"{task.channels} channels share no vector of 16 bytes"
+    if task.is_last:
+        return "channels of the result are contiguous"
+    if task.classes > 1:
+        return "an adjoint of stride 1"
+    shape = task.builder.call.problem.shape(task.role)
+    return "2**31 elements of an image or more" if prod(shape[1:]) >= LIMIT else None
+
+
+def plane_tiles(task: Task, tile: Tile) -> int:
+    """Return the tiles of pixels of all images."""
+    images, *sizes = task.written
+    return images * -(-prod(sizes) // tile.bm)
+
+
+def planes_work(task: Task, tile: Tile) -> Work:
+    rows = plane_tiles(task, tile)
+    count = rows * -(-task.channels[1] // tile.bn) * task.copies
+    loaded = (gather.rows_read(task, rows, tile.bm) + tile.bn) * tile.bk * ITEMSIZE[task.dtype]
+    steps, options = gather.gather_steps(task, tile), {"per_vector": 16, "loaded": loaded}
+    return cost.block_work(task, tile, count, steps, reached=0.67, **options)
+
+
+def add_planes(task: Task, tile: Tile) -> None:
+    pairs, y = task.aligned_pairs(), task.result()
+    task.builder.steps.append(planes_launch(task, pairs, y, tile))
+
+
+def planes_launch(
+    task: Task, pairs: tuple[tuple[Tensor, Tensor], ...], y: Tensor, tile: Tile
+) -> Launch:
+    """Return the launch that computes y, dense in NCHW: `gather_launch` with other stores."""
+    after = task.epilogue(y)
+    made = gather.gather_launch(task.geometry, pairs, y, task.scatters, tile, task.math, after)
+    pixels, rows = prod(task.written[1:]), plane_tiles(task, tile)
+    plane = gcd(16 // ITEMSIZE[y.dtype], pixels)
+    given = {"M": pixels // plane, "tiles": rows, "y_c": pixels // plane}
+    given["y_n"] = prod(y.shape[1:]) // plane
+    arguments = {n: v for n, v in made.arguments.items() if n in planes.arg_names} | given
+    constants = {n: v for n, v in made.constants.items() if n in planes.arg_names}
+    grid = rows * -(-task.channels[1] // tile.bn), task.geometry.groups, 1
+    return replace(
+        made, kernel=planes, grid=grid, arguments=arguments, constants=constants | {"PLANE": plane}
+    )
+
+
+SPEC = KernelSpec(
+    "planes",
+    serves=("gather", "scatter"),
+    refusal=planes_refusal,
+    tiles=TILES.of,
+    add=add_planes,
+    kernels=(planes,),
+    work=planes_work,
+    lines=lines.PLANES,
+    expects=Expectation(products=1, loop=((199,),)),
+)
