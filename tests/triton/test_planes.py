@@ -4,12 +4,15 @@ import pytest
 from forced import copies_of, regrouped, verdict, verdict_if_admitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged import NEEDS_A_GPU
+from judged import verdict as judged_on
 
 from convref.case import parse
 from convref.conformance.strategies import cases
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from convref_triton.backend import backend
 from convref_triton.common.geometry import operands
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
@@ -95,3 +98,13 @@ REFUSED = {
 @pytest.mark.parametrize(("line", "reason"), REFUSED.items())
 def test_refusals(line, reason):
     assert planes.SPEC.refusal(task_of(line)) == reason
+
+
+@pytest.mark.gpu
+@NEEDS_A_GPU
+@pytest.mark.parametrize("line", LINES)
+def test_on_a_gpu(line):
+    case = parse(line).on("cuda")
+    mine = [c for c in backend.configurations(case.call) if c.kernel == "planes"]
+    assert mine
+    assert all(judged_on(case, configuration=choice) for choice in mine)

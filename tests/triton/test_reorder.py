@@ -5,6 +5,7 @@ import torch
 from forced import copies_of
 from hypothesis import given
 from hypothesis import strategies as st
+from judged import NEEDS_A_GPU
 
 from convref.case import parse
 
@@ -24,7 +25,7 @@ from convref_triton.interpreter import StrictError
 from convref_triton.plan.builder import channels_last, dense
 from convref_triton.plan.choose import plan
 from convref_triton.plan.launch import Buffer, KernelPlan
-from convref_triton.run import interpreted
+from convref_triton.run import gpu, interpreted
 
 SHAPES = st.tuples(
     st.integers(1, 3), st.integers(1, 70), st.lists(st.integers(1, 9), min_size=1, max_size=3)
@@ -177,3 +178,11 @@ def test_what_is_left_to_other_copies():
         shape = n, 2, rows, 1
         facts = Tensor("x", shape, dense(shape, order_of(2, True)), "bf16")
         assert (reorder.reorder_launch(facts, "y", buffer(shape, False)) is not None) == known
+
+
+@pytest.mark.gpu
+@NEEDS_A_GPU
+@pytest.mark.parametrize(("shape", "channels", "x_last", "y_last"), PTX)
+def test_on_a_gpu(shape, channels, x_last, y_last):
+    made = buffer((shape[0], channels, *shape[2:]), y_last)
+    assert is_copied(random(shape, x_last).cuda(), made, gpu.run)
