@@ -40,11 +40,12 @@ grade: .venv/.installed-grade ## grade right, wrong and cheating solutions of do
 	-$(BIN)/convref grade kernelbench docs/examples/grade/problem.py \
 		docs/examples/grade/right.py docs/examples/grade/[wct]*.py --html report/grade.html
 
-# Two processes that compute with several threads each wait for each other.
-ONE_THREAD := OMP_NUM_THREADS=1
+# Two processes that compute with several threads each wait for each other. Those that tests start
+# find compiled modules, also where the environment says to write none.
+SETTINGS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 test: .venv/.installed-test ## run the whole test suite
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(SETTINGS) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/.installed-lint ## ruff, mypy, codespell, imports and the bans; changes no file
 	$(BIN)/ruff check .
@@ -73,7 +74,7 @@ low high:
 	$(PYTHON) tools/ends.py $@ $(HOLD) > .venv-$@/constraints.txt
 	.venv-$@/bin/python -m pip --disable-pip-version-check install -qq \
 		-c .venv-$@/constraints.txt -e '.[$(EXTRAS_ends)]' -e '$(MOJO)'
-	$(ONE_THREAD) .venv-$@/bin/python -m pytest -n 2 --dist worksteal
+	$(SETTINGS) .venv-$@/bin/python -m pytest -n 2 --dist worksteal
 
 clean: ## remove .venv and everything built
 	rm -rf .venv .venv-low .venv-high build dist report docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
