@@ -237,9 +237,11 @@ def _region(where: str, line: str) -> Region:
         needs = "needs 5: ID | BACKEND | TERMS | LINK | NOTE"
         raise invalid(where, f"has {len(parts)} columns, {needs}")
     name, backend, terms, link, note = parts
-    for what, pattern, value in (("id", _ID, name), ("link", _LINK, link)):
-        if not pattern.fullmatch(value):
-            raise invalid(where, f"{what} is {shorten(repr(value), 60)}")
+    if not _ID.fullmatch(name):
+        needs = "needs up to 64 letters, digits and ._-"
+        raise invalid(where, f"id is {shorten(repr(name), 60)}, {needs}")
+    if not _LINK.fullmatch(link):
+        raise invalid(where, f"link is {shorten(repr(link), 60)}, needs https://... or -")
     raw = backend.endswith(".raw")
     return Region(name, backend.removesuffix(".raw"), raw, _terms(where, terms), link, note)
 
@@ -259,7 +261,7 @@ def _term(where: str, text: str) -> Term:
     scope, _, last = name.rpartition(".")
     kind = _kind(scope, last)
     if kind is None:
-        raise invalid(where, f"{shorten(name, 40)} is not a field")
+        raise invalid(where, f"{shorten(name, 40)} is not a field, needs one such as op or any.s")
     words = literal.split() if compare == "in" else [literal]
     try:
         values = [kind(word) for word in words]

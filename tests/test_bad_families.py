@@ -48,7 +48,7 @@ POOL: Rows = [
         "avg_pool2d",
         (image, 2),
         {"divisor_override": 0},
-        "divisor_override is 0, needs another integer",
+        "divisor_override is 0, needs a non-zero integer",
     ),
     ("avg_pool2d", (image, 2), {"count_include_pad": 2}, "count_include_pad is 2, needs a bool"),
     ("lp_pool2d", (image, 0.5, 2), {}, "norm is 0.5, needs a finite number of at least 1"),
@@ -89,7 +89,7 @@ POOL: Rows = [
     ),
     ("avg_pool2d_backward", (pooled[0], image, 2), {}, "grad_output has 3 axes, needs 4"),
     ("avg_pool2d_backward", (pooled.astype("f4"), None, 2), {}, "input is None, needs"),
-    ("max_pool2d_jvp", (image, (image,), 2), {}, "primals needs a tuple (input,)"),
+    ("max_pool2d_jvp", (image, (image,), 2), {}, "primals is an ndarray, needs a tuple (input,)"),
     (
         "max_pool2d_jvp",
         ((image,), (image.astype("f4"),), 2),
@@ -129,7 +129,7 @@ RESIZE: Rows = [
         "interpolate",
         (image, 3),
         {"align_corners": True},
-        "align_corners with mode nearest, needs None",
+        "align_corners is given with mode nearest, needs None",
     ),
     (
         "interpolate",
@@ -141,13 +141,13 @@ RESIZE: Rows = [
         "interpolate",
         (image, 3),
         {"mode": "area", "antialias": True},
-        "antialias with mode area, needs linear, bilinear",
+        "antialias is True with mode area, needs linear, bilinear",
     ),
     (
         "interpolate",
         (image, 3),
         {"recompute_scale_factor": True},
-        "recompute_scale_factor with size, needs scale_factor",
+        "recompute_scale_factor is True with size, needs scale_factor",
     ),
     ("interpolate", (image[0, 0], 3), {}, "input has 2 axes, needs 3 to 5"),
     ("interpolate", (None, 3), {}, "input is None, needs an array"),
@@ -165,7 +165,7 @@ RESIZE: Rows = [
     ("interpolate_backward", (resized[:1], image, (4, 5)), {}, "grad_output has N=1, needs 2"),
     ("interpolate_backward", (resized[:, 1:], image, (4, 5)), {}, "grad_output has C=2, needs 3"),
     ("interpolate_backward", (resized[0], image, (4, 5)), {}, "grad_output has 3 axes, needs 4"),
-    ("interpolate_jvp", (image, (image,), 3), {}, "primals needs a tuple (input,)"),
+    ("interpolate_jvp", (image, (image,), 3), {}, "primals is an ndarray, needs a tuple (input,)"),
     ("resize", (image, 3), {"mode": "area"}, "mode is 'area', needs one of nearest, linear, cubic"),
     (
         "resize",
@@ -175,7 +175,7 @@ RESIZE: Rows = [
     ),
     ("resize", (image, 3), {"nearest_mode": "even"}, "near is 'even', needs one of float32"),
     ("resize", (image, 3), {"cubic_coeff_a": "x"}, "a is 'x', needs a finite number"),
-    ("resize", (image, 3), {"roi": ((0, 1),)}, "roi with coord half_pixel, needs none"),
+    ("resize", (image, 3), {"roi": ((0, 1),)}, "roi is given with coord half_pixel, needs none"),
     ("resize", (image,), {"scales": -1}, "scales is (-1.0, -1.0), needs numbers above 0"),
 ]
 
@@ -248,7 +248,12 @@ NORM: Rows = [
         {},
         "mean has C=2, needs 4",
     ),
-    ("batch_norm_jvp", ((batch,), (batch,)), {}, "primals needs a tuple (input, weight, bias)"),
+    (
+        "batch_norm_jvp",
+        ((batch,), (batch,)),
+        {},
+        "primals has 1 entries, needs a tuple (input, weight",
+    ),
     (
         "batch_norm_jvp",
         ((batch, None, None), (batch, weight, None)),
@@ -298,7 +303,7 @@ ACTIVATION: Rows = [
     ("silu_backward", (logits[:1], logits), {}, "grad_output has shape (1, 3), needs (2, 3)"),
     ("silu_backward", (logits.astype("f4"), logits), {}, "grad_output has dtype f32, needs f64"),
     ("silu_backward", (torch.ones(2, 3), logits), {}, "grad_output has kind torch, needs numpy"),
-    ("silu_jvp", (logits, (logits,)), {}, "primals needs a tuple (input,)"),
+    ("silu_jvp", (logits, (logits,)), {}, "primals is an ndarray, needs a tuple (input,)"),
     (
         "silu_double_backward",
         (logits, logits, logits, True),

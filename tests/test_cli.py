@@ -100,7 +100,7 @@ def test_replay_runs_the_lines_of_a_file(tmp_path):
 
 
 BAD_FILES = [
-    ("conv.fprop:n99999c999k9_i999x999_f3x3\n", "GiB, at most 16 are given"),
+    ("conv.fprop:n99999c999k9_i999x999_f3x3\n", "GiB, needs at most 16"),
     ("# nothing\n", "has no case"),
     ('{"event": "exec", "code": "1"}\n', "is not a log of convref check"),
     ("conv.fprop:n1c1k1_i3_f9\n", "output Q is -5"),
@@ -244,7 +244,8 @@ ERRORS = [
     (("check", "nope"), "'nope' is unknown, needs"),
     (("check", "loops", "--shard", "3/2"), "--shard is '3/2', needs i/n"),
     (("run", LINE, "--snippet", "abacus"), "needs one of torch, jax"),
-    (("check", "loops", "--replay", "no/such/file"), "No such file"),
+    (("check", "loops", "--replay", "no/such/file"), "check: no/such/file: No such file"),
+    (("report", "issue", "no.jsonl"), "no.jsonl is no file, needs a log or a case line"),
     (
         ("check", "loops", "--op", "nope"),
         "check: op is 'nope', needs one of conv, conv_integer, quantized_conv or ",

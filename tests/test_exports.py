@@ -170,7 +170,7 @@ def check_values(lines, writer):
 def test_snippets_give_the_values_of_the_oracle(name):
     """Of large operands, those of the case are compared: nothing is drawn anew.
 
-    Bit for bit, so that what fails in court fails in the snippet. One process runs all programs.
+    Bit for bit, so that what the court finds fails in the snippet. One process runs all programs.
     Strided operands have the strides of the case.
     """
     pytest.importorskip(name, reason=f"{name} is not installed")

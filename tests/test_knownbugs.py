@@ -156,7 +156,7 @@ def test_a_call_has_no_data_and_a_backend_without_fingerprint_no_facts():
         ("a | b | n = many | - | n", "many is not a number for n"),
         ("a | b | n in 1 two | - | n", "is not a number"),
         ("a | b |  | - | n", "is not a term"),
-        ("a b | b | n = 1 | - | n", "id is 'a b'"),
+        ("a b | b | n = 1 | - | n", "id is 'a b', needs up to 64 letters"),
         ("../a | b | n = 1 | - | n", "id is '../a'"),
         ("a | b | n = 1 | javascript:alert(1) | n", "link is"),
         ("a | b | n = 1 | - | n\na | b | n = 2 | - | n", "line 2: id a occurs twice"),

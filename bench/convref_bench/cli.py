@@ -26,7 +26,7 @@ COMMANDS = {
     "converted": ("timing.converted:main", "time networks of torch.nn and converted, on the CPU"),
     "call-cost": ("timing.call_cost:main", "time what a call from PyTorch costs the host"),
     "plugins": ("timing.plugins:main", "time the plug-ins for PyTensor, JAX and MAX"),
-    "marks": ("timing.marks:main", "measure the marks of speed on this CPU; without a command too"),
+    "marks": ("timing.marks:main", "compare this CPU with the speed targets; the default command"),
     "report": ("report.docs_page:report", "write the tables and plots of a file of records"),
     "compare": ("report.compare:main", "compare two files of records line by line"),
 }

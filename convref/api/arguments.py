@@ -8,7 +8,7 @@ import numpy as np
 from ..arrays import facts, like, zeros_like
 from ..case import SPATIAL, role_dtype
 from ..dtypes import numpy_dtype
-from ..errors import hint, invalid, needs_one, shorten
+from ..errors import a_kind, hint, invalid, needs_one, shorten
 from ..ops import SIGNATURE, Pads, Sizes, integer, integers, items, pads
 
 
@@ -61,10 +61,17 @@ def pair_of(where: str, primals: Any, tangents: Any, names: tuple[str, ...]) -> 
     return *values, *filled
 
 
+def form_of(given: object) -> str:
+    """Return what a message says of a value that should be a tuple of another length."""
+    if isinstance(given, (tuple, list)):
+        return f"has {len(given)} entries"
+    return f"is {a_kind(given)}"
+
+
 def _tuple_of(where: str, name: str, given: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     if not isinstance(given, (tuple, list)) or len(given) != len(names):
         needs = f"({', '.join(names)}{',' * (len(names) == 1)})"
-        raise invalid(where, f"{name} needs a tuple {needs}")
+        raise invalid(where, f"{name} {form_of(given)}, needs a tuple {needs}")
     return tuple(given)
 
 

@@ -10,7 +10,7 @@ from ..arrays import facts
 from ..case import SPATIAL
 from ..errors import invalid, shorten
 from ..ops import RANKS, Sizes, integer, integers, items
-from .arguments import axes_of, flag, padding_of, per_axis
+from .arguments import axes_of, flag, form_of, padding_of, per_axis
 from .definition import LOW, Definition, Fields, Image
 from .generate import names
 from .generate.docs import entries, sections
@@ -79,7 +79,8 @@ class _Convolution(Definition):
         triples = []
         for name, given in (("primals", primals), ("tangents", tangents)):
             if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
-                raise invalid(where, f"{name} needs a tuple (input, weight[, bias])")
+                needs = "needs a tuple (input, weight[, bias])"
+                raise invalid(where, f"{name} {form_of(given)}, {needs}")
             triples.append((*given, None)[:3])
         if triples[0][2] is None and triples[1][2] is not None:
             raise invalid(where, "bias tangent is given, needs a bias")

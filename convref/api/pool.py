@@ -171,7 +171,7 @@ def avg_pool(
     """
     where = input.where
     if divisor_override is not None and not integer(where, "divisor_override", divisor_override):
-        raise invalid(where, "divisor_override is 0, needs another integer or None")
+        raise invalid(where, "divisor_override is 0, needs a non-zero integer or None")
     return {
         "include_pad": flag(where, "count_include_pad", count_include_pad),
         "divisor": divisor_override or 0,

@@ -94,11 +94,12 @@ def _of_smooth_modes(
     """Return the flags that only linear and cubic modes have."""
     smooth = kind in ("linear", "cubic")
     if align_corners is not None and not smooth:
-        raise invalid(where, f"align_corners with mode {mode}, needs None")
+        raise invalid(where, f"align_corners is given with mode {mode}, needs None")
     aligned = align_corners is not None and flag(where, "align_corners", align_corners)
     antialias = flag(where, "antialias", antialias)
     if antialias and not smooth:
-        text = f"antialias with mode {mode}, needs linear, bilinear, trilinear, cubic or bicubic"
+        needs = "linear, bilinear, trilinear, cubic or bicubic"
+        text = f"antialias is True with mode {mode}, needs {needs}"
         raise invalid(where, text)
     return aligned, antialias
 
@@ -148,7 +149,7 @@ def interpolate(
     again = recompute_scale_factor is not None
     again = again and flag(where, "recompute_scale_factor", recompute_scale_factor)
     if again and size is not None:
-        raise invalid(where, "recompute_scale_factor with size, needs scale_factor")
+        raise invalid(where, "recompute_scale_factor is True with size, needs scale_factor")
     output, scale = _output(where, input.space, size, scale_factor, ("size", "scale_factor"))
     coord = "asymmetric" if mode == "nearest" else "half_pixel"
     return {

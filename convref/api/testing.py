@@ -304,8 +304,9 @@ def check_program(
     """
     from ..judge.programs import findings
 
-    if not callable(candidate) or not callable(make_args):
-        raise invalid("check_program", "candidate and make_args need to be functions")
+    for name, given in (("candidate", candidate), ("make_args", make_args)):
+        if not callable(given):
+            raise invalid("check_program", f"{name} is {a_kind(given)}, needs a function")
     args = make_args()
     program = _program("check_program", reference, args, None, arithmetic)
     found = findings(candidate, reference, program.args, program.numerics, draws, tuple(batched))

@@ -33,7 +33,7 @@ Backends = Annotated[
     Words,
     typer.Argument(help="Names or package.module:object; by default all that can be imported."),
 ]
-Seconds = Annotated[float, Option(help="Seconds per backend; shrinking takes at most half more.")]
+Seconds = Annotated[float, Option(help="Seconds per backend; shrinking adds at most half.")]
 Examples = Annotated[int | None, Option(min=1, help="Stop after this many cases.")]
 Op = Annotated[Words, Option(help="Ops or families, such as relu,pool; by default conv.")]
 Pass = Annotated[Words, Option("--pass", help="Only these passes.")]
@@ -48,9 +48,9 @@ Ray = Annotated[str, Option(help="Address of a Ray cluster that runs the chunks,
 Gpus = Annotated[float, Option(min=0.0, help="GPUs that a chunk needs with --ray.")]
 Log = Annotated[Path | None, Option(help="Write or continue a log of JSON lines.")]
 Replay = Annotated[Path | None, Option(help="Run the case lines of a text file or a log.")]
-Limit = Annotated[float, Option(help="Seconds one case may take.")]
+Limit = Annotated[float, Option(help="Seconds per case, at most a quarter of --seconds.")]
 Load = Annotated[float, Option(help="Seconds a backend may take to load.")]
-Memory = Annotated[float | None, Option(help="GiB of memory a worker may use: 4, on cuda 32.")]
+Memory = Annotated[float | None, Option(help="GiB of memory per worker; default 4, on cuda 32.")]
 Shrink = Annotated[bool, Option(help="Shrink failures.")]
 Laws = Annotated[bool, Option("--laws", help="Check laws of convolution, without the oracle.")]
 Known = Annotated[bool, Option(help="Skip known bugs.")]
@@ -58,7 +58,7 @@ Retest = Annotated[bool, Option(help="Run known bugs too, and report which are f
 KnownBugs = Annotated[Path | None, Option(help="A file of further known bugs.")]
 Html = Annotated[Path | None, Option(help="Folder for an HTML page per backend.")]
 Fail = Annotated[bool, Option(help="Exit with status 1 if a case fails.")]
-Suggest = Annotated[bool, Option("--suggest", help="Print lines for knownbugs.refusals.")]
+Suggest = Annotated[bool, Option("--suggest", help="Print refusals for valid calls that raise.")]
 
 
 def check(

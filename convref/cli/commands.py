@@ -52,7 +52,7 @@ def run(
     line: Annotated[str, typer.Argument(help="A case line.")],
     backend: Annotated[str, typer.Option(help="Name or package.module:object.")] = "torch",
     snippet: Annotated[
-        str, typer.Option(help="Print a program of torch, jax, numpy, tensorflow instead.")
+        str, typer.Option(help="Print a program of torch, jax, tensorflow or numpy instead.")
     ] = "",
     threads: Annotated[
         int, typer.Option(min=0, help="Threads of the torch program; 0: torch's default.")
@@ -122,6 +122,7 @@ def explain(
 ) -> None:
     """Print the sizes and cost of a line, and which backend computes it and why."""
     call = parse(line).call
+    chosen = dispatch.explain(call, backend, kind, unproven=unproven)
     problem = call.problem
     rows: list[tuple[str, Any]] = [
         ("problem", format_problem(call.op, problem)),
@@ -133,7 +134,7 @@ def explain(
     ]
     for name, value in rows:
         print(f"{name:<10}{value}")
-    print(dispatch.explain(call, backend, kind, unproven=unproven))
+    print(chosen)
 
 
 def _shape(call: Any, role: str) -> str:
@@ -213,7 +214,7 @@ def _add_plugins() -> None:
     words = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
     for point in entry_points(group="convref.commands"):
         package = point.module.partition(".")[0]
-        text = f"Of {package}; `convref {point.name} --help` lists what it takes."
+        text = f"Run {package}; its options: convref {point.name} --help."
         app.command(point.name, context_settings=words, help=text)(_plugin(point))
 
 

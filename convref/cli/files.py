@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from ..case import Case, parse
-from ..errors import invalid
+from ..errors import invalid, shorten
 from ..ops import ops_of
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Merge the logs of check; write an HTML page; count what it draws.",
+    help="Merge logs of check, write an HTML page or a bug report, or count the drawn cases.",
 )
 Logs = Annotated[list[Path], typer.Argument(help="Logs written by check --log.")]
 
@@ -58,7 +58,7 @@ def report_draws(
     examples: Annotated[int, typer.Option(min=1, help="Cases per op.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
 ) -> None:
-    """Print which classes of sizes, types, ... the cases of a check have, in pairs and triples."""
+    """Print the share of size, type and layout classes that cases cover, and of their pairs."""
     from ..conformance.report.coverage import HEADER, drawn
 
     print(HEADER)
@@ -83,15 +83,19 @@ def report_issue(
     if path.is_file():
         total = report.merge([path])
         if number > len(total.failures):
-            raise invalid("report", f"{path} has {len(total.failures)} failures, not {number}")
+            most = f"needs at most {len(total.failures)}, the failures of {path}"
+            raise invalid("report", f"--number is {number}, {most}")
         print(issue(total.failures[number - 1], total.backend, total.fingerprint))
         return
+    if ":" not in finding:
+        raise invalid("report", f"{shorten(finding)} is no file, needs a log or a case line")
     case = affordable(parse(finding))
     limits = Limits(memory=MEMORY[case.call.specs[0].device])
     with Engine(backend, limits=limits) as engine:
         found = run_line(engine, str(case))
         if found.verdict in ("pass", "unsupported"):
-            raise invalid("report", f"{backend}: the verdict is {found.verdict}", case)
+            what = f"the verdict on {backend} is {found.verdict}, needs a failure"
+            raise invalid("report", what, case)
         failure = Failure(str(case), found.verdict, found.reason, seen=1, kind=kind_of(found))
         print(issue(failure, backend, engine.fingerprint))
 
@@ -127,10 +131,12 @@ def text(path: Path) -> str:
     """Return the text of a file that may come from anywhere."""
     try:
         if path.stat().st_size > MAX_REPLAY:
-            raise invalid("check", f"{path} has more than {MAX_REPLAY >> 20} MiB")
+            raise invalid("check", f"{path} is too large, needs at most {MAX_REPLAY >> 20} MiB")
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise invalid("check", f"{path}: {error}") from None
+    except OSError as error:
+        raise invalid("check", f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise invalid("check", f"{path} is not text in UTF-8: {error}") from None
 
 
 MAX_MEMORY = 16 << 30  # bytes that the oracle may need for one line
@@ -140,7 +146,8 @@ def affordable(case: Case) -> Case:
     """Return a case whose operands the reference can hold in memory."""
     need = case.call.memory()
     if need > MAX_MEMORY:
-        raise invalid("line", f"needs {need >> 30} GiB, at most {MAX_MEMORY >> 30} are given", case)
+        what = f"the reference takes {need >> 30} GiB, needs at most {MAX_MEMORY >> 30}"
+        raise invalid("line", what, case)
     return case
 
 

@@ -18,19 +18,21 @@ Format = Annotated[str, typer.Argument(help="Format of the benchmark (docs/gradi
 Problem = Annotated[Path | None, typer.Argument(help="The problem's file.")]
 Solutions = Annotated[list[Path] | None, typer.Argument(help="Its solutions: files or folders.")]
 Certify = Annotated[
-    Path | None, Option(help="A folder of problems: what do their own rules accept?")
+    Path | None, Option(help="Folder of problems: list the mutations that their own rules accept.")
 ]
 Backward = Annotated[bool, Option("--backward", help="Judge gradients too.")]
 Full = Annotated[bool, Option("--full", help="Use the problem's own sizes.")]
-Packed = Annotated[bool, Option("--packed", help="The solution packs its weights in __init__.")]
-Arithmetic = Annotated[str, Option(help="Of the solution's sums: rn32, mma32.")]
+Packed = Annotated[
+    bool, Option("--packed", help="Do not copy weights: solutions pack theirs in __init__.")
+]
+Arithmetic = Annotated[str, Option(help="Arithmetic of the solution's sums: rn32 or mma32.")]
 Draws = Annotated[int, Option(min=1, help="Draws of each kind of data.")]
-Seed = Annotated[int | None, Option(help="Of the data; by default they cannot be predicted.")]
+Seed = Annotated[int | None, Option(help="Seed of the data; random by default.")]
 Device = Annotated[str, Option(help="Where the solution computes.")]
 Seconds = Annotated[float, Option(help="Seconds that a call may take.")]
 Memory = Annotated[float, Option(help="GiB of memory the solution may use.")]
-Ray = Annotated[str, Option(help="Address of a Ray cluster that grades them.")]
-Gpus = Annotated[float, Option(min=0.0, help="GPUs that one needs with --ray.")]
+Ray = Annotated[str, Option(help="Address of a Ray cluster that grades the solutions.")]
+Gpus = Annotated[float, Option(min=0.0, help="GPUs that a solution needs with --ray.")]
 Html = Annotated[Path | None, Option(help="Write a page of the result.")]
 Json = Annotated[Path | None, Option("--json", help="Write the result as JSON.")]
 

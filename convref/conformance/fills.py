@@ -54,7 +54,8 @@ def values(case: Case, role: str) -> Array:
     """
     dtype = case.call.spec(role).dtype
     if not available(case.fill, dtype):
-        raise invalid("fills", f"{dtype} has no fill {case.fill}", case)
+        has = ", ".join(fill for fill in FILLS if available(fill, dtype))
+        raise invalid("fills", f"{dtype} has no fill {case.fill}, needs one of {has}", case)
     if dtype in dtypes.COMPLEX:
         result = np.empty(case.call.problem.shape(role), dtypes.numpy_dtype(dtype))
         with np.errstate(all="ignore"):

@@ -163,7 +163,7 @@ def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[st
     table = [row for (_, name), row in known.items() if name in names]
     if not table:
         need = ", ".join(sorted({name for _, name in known}))
-        raise invalid("strategies", f"no pass in {tuple(names)}, needs some of {need}")
+        raise invalid("strategies", f"pass is {','.join(names)}, needs some of {need}")
     return table
 
 

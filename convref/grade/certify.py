@@ -63,7 +63,9 @@ def problems(format: str, folder: Path) -> list[Path]:
     pattern = class_of(format).pattern
     if found := sorted(folder.rglob(pattern), key=_number):
         return found
-    raise invalid("grade", f"{folder} has no {pattern}" if folder.is_dir() else f"no {folder}")
+    raise invalid(
+        "grade", f"{folder} has no {pattern}" if folder.is_dir() else f"{folder} is no folder"
+    )
 
 
 def _name(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..errors import UnsupportedError, a_kind, invalid
+from ..errors import UnsupportedError, a_kind, invalid, shorten
 from .problem import TEST, Solution, Trial, in_file
 from .sizes import Sizes, Source, chosen
 
@@ -121,7 +121,8 @@ class Definition:
         if spec["type"] != "expr":
             return int(spec["value"] if spec["type"] == "const" else axes[axis])
         if not _EXPRESSION.fullmatch(spec["expression"]):
-            raise invalid("grade", f"axis {axis} of {self._path} is {spec['expression']}")
+            what = f"axis {axis} of {self._path} is {shorten(repr(spec['expression']), 60)}"
+            raise invalid("grade", f"{what}, needs arithmetic on numbers and names of axes")
         others = set(re.findall(r"[A-Za-z_]\w*", spec["expression"]))
         return int(eval(spec["expression"], {name: self._size(name, axes) for name in others}))
 

@@ -105,9 +105,8 @@ class HuggingFace:
 def _verified(benchmark: Any, name: str) -> Any:
     found, out = getattr(benchmark, f"verify_{name}")(), benchmark.out
     if out is not None and found.shape != out.shape:
-        raise invalid(
-            "grade", f"verify_{name} returns {list(found.shape)}, out is {list(out.shape)}"
-        )
+        what = f"verify_{name} returns shape {list(found.shape)}"
+        raise invalid("grade", f"{what}, needs {list(out.shape)}, the shape of out")
     return found
 
 

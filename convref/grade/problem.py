@@ -21,6 +21,7 @@ from .sizes import Sizes
 TEST = 0  # among sizes, the number of the test or workload that a file lists
 _TRITON = re.compile(rb"^\s*(import|from)\b.*\btriton\b", re.M)
 _CUDA = re.compile(rb"cuda_sources|CUDAExtension|\.cu\b")
+_INSIDE = "is no path inside of a folder, needs one such as src/kernel.py"
 _NAME = re.compile(r"[^/\\:\x00-\x1f]+(/[^/\\:\x00-\x1f]+)*")
 
 
@@ -75,13 +76,15 @@ class Solution:
     def __post_init__(self) -> None:
         for name in self.files:  # the grader writes them: they must not leave their folder
             if not _NAME.fullmatch(name) or ".." in name.split("/"):
-                raise invalid("grade", f"{shorten(name, 60)!r} is no path inside of a folder")
+                raise invalid("grade", f"{shorten(name, 60)!r} {_INSIDE}")
         if self.main not in self.files:
-            raise invalid("grade", f"{shorten(self.main, 60)!r} is none of the solution's files")
+            what = f"{shorten(self.main, 60)!r} is none of the solution's files"
+            raise invalid("grade", f"{what}, needs one of {shorten(', '.join(self.files))}")
         if not self.main.endswith(".py"):
             raise UnsupportedError(f"grade: {self.main} is not Python, which is not supported")
         if self.entry and not self.entry.isidentifier():
-            raise invalid("grade", f"{shorten(self.entry, 60)!r} is no name of a function or class")
+            what = f"entry is {shorten(self.entry, 60)!r}"
+            raise invalid("grade", f"{what}, needs the name of a function or class")
         if any(_CUDA.search(data) for name, data in self.files.items() if name.endswith(".py")):
             needs = {"nvcc": shutil.which("nvcc"), "a CUDA device": torch.cuda.is_available()}
             for what in (what for what, found in needs.items() if not found):

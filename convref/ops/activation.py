@@ -344,7 +344,7 @@ class SoftplusProblem(ActivationProblem):
 
 def _check_not_zero(where: str, name: str, value: float) -> None:
     if not value:
-        raise invalid(where, f"{name} is {value}, needs another number")
+        raise invalid(where, f"{name} is {value}, needs a non-zero number")
 
 
 _PRELU = {

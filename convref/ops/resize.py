@@ -88,12 +88,13 @@ class ResizeProblem(Problem):
 
     def _validate(self, where: str, rank: int) -> None:
         if self.antialias and self.mode not in ("linear", "cubic"):
-            raise invalid(where, f"antialias with mode {self.mode}, needs a kernel")
+            raise invalid(where, f"antialias is True, needs mode linear or cubic, not {self.mode}")
         if self.mode == "nearest" and self.near == "float32" and self.coord not in _OF_FLOAT32:
             needs = " or ".join(_OF_FLOAT32)
             raise invalid(where, f"coord is {self.coord!r} with near float32, needs {needs}")
         if self.extrapolation and self.coord != "tf_crop_and_resize":
-            raise invalid(where, f"extrapolation_value with coord {self.coord}, needs 0")
+            what = f"extrapolation_value is {self.extrapolation} with coord {self.coord}"
+            raise invalid(where, f"{what}, needs 0 or coord tf_crop_and_resize")
         self._put("scale", self._scales(where, rank))
         self._put("roi", self._frames(where, rank))
 
@@ -114,7 +115,8 @@ class ResizeProblem(Problem):
             text = f"roi is {shorten(self.roi)}, needs none or {rank} pairs (start, stop)"
             raise invalid(where, text)
         if pairs and self.coord != "tf_crop_and_resize":
-            raise invalid(where, f"roi with coord {self.coord}, needs none")
+            what = f"roi is given with coord {self.coord}"
+            raise invalid(where, f"{what}, needs none or coord tf_crop_and_resize")
         ends = (tuple(real(where, "roi", end) for end in pair or ()) for pair in pairs)
         return tuple((start, stop) for start, stop in ends)
 

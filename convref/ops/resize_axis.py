@@ -174,7 +174,7 @@ def fixed_point(axis: ResizeAxis) -> tuple[int, Entries]:
         bits -= 1
         if bits < 0:
             weight = float(size[largest] / over[largest])
-            raise invalid("resize", f"uint8 with weights of {weight:g}, needs 16-bit ones")
+            raise invalid("resize", f"uint8 has a weight of {weight:g}, needs less than 2**15")
     number = (np.sign(found.number) * scaled(slice(None))).astype(np.int64)
     return bits, found._replace(number=number, over=np.ones_like(number))
 

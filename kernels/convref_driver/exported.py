@@ -156,7 +156,8 @@ class Loaded:
         """Launch every kernel on a stream, given the address of each tensor by name."""
         export = self.export
         if odd := sorted(addresses.keys() ^ export.tensors):
-            raise invalid(export.name, f"{', '.join(odd)}: missing or unknown")
+            what = f"{', '.join(odd)}: missing or unknown"
+            raise invalid(export.name, f"{what}, needs {', '.join(export.tensors)}")
         for name, memory in export.tensors.items():
             if addresses[name] % memory.align:
                 what = f"{name} is at {addresses[name]:#x}, needs a multiple of {memory.align}"

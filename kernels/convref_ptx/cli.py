@@ -30,10 +30,12 @@ def main(argv: list[str] | None = None) -> int:
         prog="convref sanitize",
         description="Run a program's Triton kernels on the CPU, as the PTX that a GPU would get.",
     )
-    what = "MODULE:FUNCTION, called without arguments, FILE.py, or a launch of PTX, FILE.json"
+    what = "MODULE:FUNCTION without arguments, a script FILE.py, or a launch of PTX FILE.json"
     parser.add_argument("program", help=what)
     parser.add_argument("--arch", default="sm_90", help="sm_80, sm_90 (default) or sm_100")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of warps and programs")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the order of warps and programs"
+    )
     parser.add_argument("--late", action="store_true", help="do asynchronous work late")
     text = "parameters whose tensors kernels may write to, as a,b; by default all"
     parser.add_argument(
@@ -41,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     text = "round sums of products of matrices once, or as the cards of the architecture do"
     parser.add_argument("--tensor-cores", choices=("exact", "model"), default="exact", help=text)
-    text = "processes in which the programs of a launch run if they exchange nothing"
+    text = "run the programs of a launch in N processes, if they do not communicate"
     parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help=text)
     parser.add_argument("--html", metavar="FILE", help="also write the findings as a page")
     given = parser.parse_args(argv)

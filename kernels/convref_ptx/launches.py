@@ -85,7 +85,7 @@ def run(
     """
     name = manifest.name
     if len(arguments) != len(manifest.parameters):
-        what = f"{len(arguments)} arguments, needs {len(manifest.parameters)}"
+        what = f"got {len(arguments)} arguments, needs {len(manifest.parameters)}"
         raise invalid(name, what)
     if manifest.cluster != (1, 1, 1):
         raise Fault(f"{name}: clusters are not supported")
@@ -136,7 +136,8 @@ def run_file(path: str | Path, *, arch: str = "sm_90", seed: int = 0, **options:
     except (json.JSONDecodeError, TypeError) as error:
         raise invalid(path.name, f"is no JSON object: {error}") from None
     if odd := sorted(FIELDS.keys() ^ fields):
-        raise invalid(path.name, f"{', '.join(odd)}: missing or unknown")
+        what = f"{', '.join(odd)}: missing or unknown"
+        raise invalid(path.name, f"{what}, needs {', '.join(FIELDS)}")
     for field, (needed, fits) in FIELDS.items():
         if not fits(fields[field]):
             raise invalid(path.name, f"{field} is {shorten(repr(fields[field]))}, needs {needed}")
@@ -172,7 +173,8 @@ def run_export(
     path = Path(path)
     export = Export.read(path)
     if odd := sorted(arrays.keys() ^ export.tensors):
-        raise invalid(export.name, f"{', '.join(odd)}: missing or unknown")
+        what = f"{', '.join(odd)}: missing or unknown"
+        raise invalid(export.name, f"{what}, needs {', '.join(export.tensors)}")
     buffers = {}
     for name, memory in export.tensors.items():
         array = _contiguous(f"{export.name}: {name}", arrays[name])
@@ -212,7 +214,8 @@ def _made(value: Any, folder: Path, name: str, draw: np.random.Generator) -> Any
         return value
     needed = {"file"} if "file" in value else {"shape", "dtype"}
     if odd := sorted(needed - value.keys() | value.keys() - needed - {"fill", "writable"}):
-        raise invalid(name, f"{', '.join(odd)}: missing or unknown")
+        what = f"{', '.join(odd)}: missing or unknown"
+        raise invalid(name, f"{what}, needs {' and '.join(sorted(needed))}")
     if (fill := value.get("fill", "zeros")) not in FILLS:
         raise invalid(name, f"fill is {fill!r}, needs one of {', '.join(FILLS)}")
     if type(writable := value.get("writable", True)) is not bool:

@@ -346,5 +346,5 @@ def test_a_bug_report_has_versions_program_expected_and_actual(log, capsys):
         assert part in text
     assert 'print("expected y =", [[[1.0, 1.0]]])' in text
     assert "convref run" not in text
-    with pytest.raises(ConvrefError, match="has 1 failures, not 2"):
+    with pytest.raises(ConvrefError, match="--number is 2, needs at most 1"):
         report_issue(str(log("b", start(), failure, end())), 2)

@@ -313,7 +313,7 @@ def test_bad_problems_are_refused(tmp_path, monkeypatch):
         with pytest.raises(ConvrefError, match=r"needs spec\.entry_point|is not JSON|is none of"):
             grade("flashinfer-bench", problem, solution)
     for entry in ("a\0", "f()"):
-        with pytest.raises(ConvrefError, match="is no name"):
+        with pytest.raises(ConvrefError, match="needs the name of a function"):
             Solution({"a.py": b""}, "a.py", entry)
     for name in ("a", "a" * 999):
         files = {name: b"", "a/b.py": b""}
@@ -469,7 +469,7 @@ def test_the_command_refuses_bad_words(tmp_path):
         (["kernelbench", tmp_path / "b", file], "b is no file"),
         (["kernelbench", file, file, "--certify", tmp_path], "for problems without a solution"),
         (["kernelbench", "--certify", tmp_path, "--packed"], "the other options are of solutions"),
-        (["kernelbench", "--certify", tmp_path / "b"], "grade: no "),
+        (["kernelbench", "--certify", tmp_path / "b"], "b is no folder"),
         (["gpumode", "--certify", tmp_path], "has no reference.py"),
         (["kernelbench", file, file, "--seconds", "0"], "--seconds is 0, needs a number above 0"),
         (["kernelbench", file, file, "--memory", "inf"], "--memory is inf, needs a number above 0"),

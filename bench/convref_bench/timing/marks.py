@@ -157,5 +157,5 @@ def main(*names: str, seconds: float = 10.0) -> int:
         print(*row, sep="  ", flush=True)
         found.append(row)
     heads = ["mark", "of", "value", "unit", "needed", "reached"]
-    print_table(heads, found, "marks of speed on this CPU")
+    print_table(heads, found, "speed targets on this CPU")
     return int(any(row[-1] in ("no", "not measured") for row in found))

@@ -157,5 +157,6 @@ def _check_campaign(total: Summary, event: dict[str, Any], path: Path) -> None:
     if not isinstance(axes, dict) or len(json.dumps(axes)) > MAX_TEXT:
         raise invalid("report", f"{path} is not a log of convref check")
     if total.sources and (backend, axes) != (total.backend, total.axes):
-        raise invalid("report", f"{path} belongs to another campaign")
+        what = f"{path} belongs to another campaign"
+        raise invalid("report", f"{what}, needs logs of one backend, seed and choice of cases")
     total.backend, total.axes = backend, axes

@@ -146,7 +146,8 @@ def _bytes_along(x: Array, problem: Problem, axis: int) -> Array:
     largest = max(abs(share) for row in shares for share in row)
     units = [2**b for b in range(23) if largest * 2**b + HALF < 2**15]
     if not units:
-        raise invalid("resize", f"uint8 with weights of {float(largest):g}, needs 16-bit ones")
+        what = f"uint8 has a weight of {float(largest):g}, needs less than 2**15"
+        raise invalid("resize", what)
     unit = units[-1]
     y = zeros((*x.shape[: axis + 2], len(outputs), *x.shape[axis + 3 :]), x)
     for at in np.ndindex(y.shape):
