@@ -32,7 +32,7 @@ WITH_MOJO := check test bench
 help:
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile
 
-check: .venv/.installed-check ## hold the installed backends to the reference
+check: .venv/.installed-check ## compare the installed backends with the reference
 	$(BIN)/convref check --no-fail --seconds 30 --html report
 
 grade: .venv/.installed-grade ## grade right, wrong and cheating solutions of docs/examples/grade
@@ -97,5 +97,5 @@ clean: ## remove .venv and everything built
 		$(PIP) install -qq "$(TRITON)" ;; esac
 	@case " $(WITH_MOJO) " in *" $* "*) \
 		$(PIP) install -qq -c constraints.txt -e '$(MOJO)' || \
-		echo "make: no Mojo compiler for this machine: what needs it is left out, and says so" >&2 ;; esac
+		echo "make: no Mojo compiler for this machine: what needs it is skipped" >&2 ;; esac
 	@touch $@

@@ -31,7 +31,7 @@ def run(text):
 
 
 def test_the_kernel_fails_as_the_section_shows():
-    backend = run(program("Put your kernel in court"))["backend"]
+    backend = run(program("Check your kernels"))["backend"]
     assert "convref check mykernels:backend --op relu --pass fprop" in README
     (line,) = set(re.findall(r"relu\.fprop:\S+fill=nan", README))
     for text, verdict in ((line, "wrong"), ("relu.fprop:n2c3_i5", "pass")):
