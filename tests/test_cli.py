@@ -246,6 +246,7 @@ ERRORS = [
     (("run", LINE, "--snippet", "abacus"), "needs one of torch, jax"),
     (("check", "loops", "--replay", "no/such/file"), "check: no/such/file: No such file"),
     (("report", "issue", "no.jsonl"), "no.jsonl is no file, needs a log or a case line"),
+    (("check", "loops", "--replay", "/dev/zero"), "/dev/zero is too large, needs at most 16 MiB"),
     (
         ("check", "loops", "--op", "nope"),
         "check: op is 'nope', needs one of conv, conv_integer, quantized_conv or ",

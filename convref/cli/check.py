@@ -13,10 +13,11 @@ import typer
 from .. import dispatch, knownbugs
 from ..arrays import missing
 from ..case import parse
+from ..case.files import read_text
 from ..dtypes import CODES
 from ..errors import ConvrefError, ExitStatus, invalid, needs_one, shorten
 from ..ops import FAMILY, GROUPS, ops_of
-from .files import lines, text, write
+from .files import MAX_REPLAY, lines, write
 
 if TYPE_CHECKING:
     from ..conformance.campaign import Outcome, Settings
@@ -98,7 +99,7 @@ def check(
         raise invalid("check", f"--gpus is {gpus:g}, needs --ray")
     axes = _axes(seed, laws, device, *map(_words, (op, pass_, dtype, fill, arm)))
     replayed = lines(replay, device) if replay else ()
-    more = knownbugs.parse_regions(text(known_bugs), str(known_bugs)) if known_bugs else ()
+    more = _regions(known_bugs) if known_bugs else ()
     settings = campaign.Settings(
         "",
         axes,
@@ -126,6 +127,10 @@ def above_zero(where: str, **options: float) -> None:
     for name, value in options.items():
         if not 0 < value < inf:
             raise invalid(where, f"--{name} is {value:g}, needs a number above 0")
+
+
+def _regions(path: Path) -> tuple[Region, ...]:
+    return knownbugs.parse_regions(read_text("check", path, MAX_REPLAY), str(path))
 
 
 def _words(texts: list[str] | None) -> tuple[str, ...]:

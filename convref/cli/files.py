@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ..case import Case, parse
+from ..case.files import read_text
 from ..errors import invalid, shorten
 from ..ops import ops_of
 
@@ -113,7 +114,7 @@ def lines(path: Path, device: str = "cpu") -> tuple[str, ...]:
 
         kept = report.merge([path]).lines()
     else:
-        stripped = (line.strip() for line in text(path).splitlines())
+        stripped = (line.strip() for line in read_text("check", path, MAX_REPLAY).splitlines())
         kept = tuple(line for line in stripped if line and not line.startswith("#"))
     for line in kept:
         affordable(parse(line))
@@ -125,18 +126,6 @@ def lines(path: Path, device: str = "cpu") -> tuple[str, ...]:
 def _begins(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(1)
-
-
-def text(path: Path) -> str:
-    """Return the text of a file that may come from anywhere."""
-    try:
-        if path.stat().st_size > MAX_REPLAY:
-            raise invalid("check", f"{path} is too large, needs at most {MAX_REPLAY >> 20} MiB")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise invalid("check", f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise invalid("check", f"{path} is not text in UTF-8: {error}") from None
 
 
 MAX_MEMORY = 16 << 30  # bytes that the oracle may need for one line

@@ -120,7 +120,7 @@ def _identity(settings: Settings) -> dict[str, Any]:
 
 
 def _resume(settings: Settings, tally: Tally) -> None:
-    if settings.log is None:
+    if settings.log is None or not settings.log.is_file():  # a device or a pipe
         return
     identity = json.loads(json.dumps(_identity(settings)))
     parts: dict[int, Part] = {}

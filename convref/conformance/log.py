@@ -77,10 +77,12 @@ class Log:
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a log; a line that is cut off, malformed or giant is an empty event."""
     try:
-        if path.stat().st_size > MAX_LOG:
-            raise invalid("report", f"{path} has more than {MAX_LOG >> 20} MiB")
+        size = 0
         with path.open("rb") as file:
             while text := file.readline(MAX_EVENT):
+                size += len(text)
+                if size > MAX_LOG:
+                    raise invalid("report", f"{path} has more than {MAX_LOG >> 20} MiB")
                 if text.strip():
                     yield _event(text)
     except OSError as error:

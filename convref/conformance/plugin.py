@@ -22,6 +22,7 @@ import pytest
 
 from .. import knownbugs
 from ..case import Case, parse
+from ..case.files import read_text
 from ..errors import ConvrefError
 from ..ops import SIGNATURE, ops_of
 from .causes import SHRINK_SECONDS, run_lines
@@ -83,11 +84,9 @@ def read_known_bugs(path: str) -> tuple[knownbugs.Region, ...]:
 
 def _text(path: str) -> str:
     try:
-        if path and Path(path).stat().st_size > MAX_FILE:
-            raise pytest.UsageError(f"{path} has more than {MAX_FILE >> 20} MiB")
-        return Path(path).read_text("utf-8") if path else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise pytest.UsageError(f"{path}: {error}") from None
+        return read_text("pytest", Path(path), MAX_FILE) if path else ""
+    except ConvrefError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _region(where: str, text: str) -> knownbugs.Region | None:

@@ -291,10 +291,9 @@ def test_a_full_disk_costs_the_log_only(hostile, tmp_path):
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")
-    log = Log(full)
-    log.write("start", x=1)
-    log.write("report", x=2)
-    assert "No space left" in log.error
+    outcome = campaign.run(_settings(hostile, "strided", tmp_path, log=full, shrinks=False))
+    assert outcome.tally.examples == 120
+    assert "No space left" in outcome.log_error
 
 
 PARENT = """

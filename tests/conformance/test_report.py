@@ -10,6 +10,7 @@ import subprocess
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -148,8 +149,9 @@ def test_a_missing_or_giant_log_is_refused(log, tmp_path, monkeypatch):
     with pytest.raises(ConvrefError, match="No such file"):
         report.merge([tmp_path / "nothing"])
     monkeypatch.setattr(logfile, "MAX_LOG", 10)
-    with pytest.raises(ConvrefError, match="more than"):
-        report.merge([log("a", start())])
+    for endless in (log("a", start()), Path("/dev/zero")):
+        with pytest.raises(ConvrefError, match="more than"):
+            report.merge([endless])
 
 
 FOREIGN = [
