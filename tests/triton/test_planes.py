@@ -1,24 +1,27 @@
 """Results in NCHW, stored as they are: every tile, what is stored, choice, refusals."""
 
 import pytest
-from forced import copies_of, regrouped, verdict, verdict_if_admitted
+from forced import copies_of, facts, judged, regrouped, verdict, verdict_if_admitted
+from forced import planned as planned_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import NEEDS_A_GPU
 from judged import verdict as judged_on
 
 from convref.case import parse
+from convref.conformance.operands import operands
 from convref.conformance.strategies import cases
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from convref_triton import emulated
 from convref_triton.backend import backend
-from convref_triton.common.geometry import operands
+from convref_triton.common.geometry import operands as layouts
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
 from convref_triton.compile.specialize import specialize
 from convref_triton.conv import gather, planes
-from convref_triton.plan.builder import Builder
+from convref_triton.plan.builder import NEW, Builder
 from convref_triton.plan.choose import expected, offered, plan, tasks
 
 CASES = cases(
@@ -38,14 +41,14 @@ LINES = (
 
 def task_of(line):
     call = parse(line).call
-    (task,) = tasks(Builder(call, operands(call)))
+    (task,) = tasks(Builder(call, layouts(call)))
     return task
 
 
 def planned(line):
     """Return the plan of a line with the kernel on its first tile."""
     call = parse(line).call
-    known = operands(call)
+    known = layouts(call)
     return plan(call, known, next(c for c in offered(call, known) if c.kernel == "planes"))
 
 
@@ -61,6 +64,17 @@ def test_lines_are_right(line, pick):
     told, admitted = verdict(parse(line), planes, pick)
     assert admitted
     assert told
+
+
+@pytest.mark.parametrize("pick", [0, 3])
+def test_the_ptx_is_right(pick):
+    case = parse(LINES[pick])
+    arrays = operands(case)
+    tensors, known = facts(case.call, arrays)
+    made, admitted = planned_on(case.call, known, planes, pick)
+    found = emulated.run(made, tensors, late=pick > 0)
+    assert admitted
+    assert judged(case, arrays, {name.removesuffix(NEW): t for name, t in found.items()})
 
 
 def test_64_bit_offsets(monkeypatch):
