@@ -1,17 +1,13 @@
-"""Measure the interpreter of PTX: `speed.py seconds`, `profile matmul`, `record` or `rates FILE`.
+"""Measure the interpreter of PTX: `speed.py seconds`, or `speed.py profile matmul`.
 
-`seconds` runs the kernels, with TRITON_INTERPRET=1 in Triton's own interpreter. `record` compiles
-them and counts the instructions that they execute; `rates` runs what was recorded, also with the
-`convref_ptx` of another commit on PYTHONPATH. Times are the processor's, in one thread.
+`seconds` runs the kernels, with TRITON_INTERPRET=1 in Triton's own interpreter. Times are the
+processor's, in one thread.
 """
 
-import pickle
 import sys
 import time
 from collections import Counter
 from contextlib import nullcontext
-from functools import partial
-from pathlib import Path
 from unittest import mock
 
 import torch
@@ -167,66 +163,6 @@ def profile(name="matmul", arch="sm_90"):
         print(f"{seconds / total:6.1%} {seconds:7.3f} s {calls[room, op]:7} {room:12} {op}")
 
 
-def record(path):
-    """Write the launches, with the number of instructions that their threads execute."""
-    from convref_ptx.state.machine import Machine
-    from convref_ptx.triton import device
-
-    found, texts, count, key = {}, {}, [0], None
-    made, parse, launch = Machine.__init__, device.parse, device.launch
-
-    def parsed(text):
-        texts[id(program := parse(text))] = text
-        return program
-
-    def init(machine, *args):
-        made(machine, *args)
-        code = machine.code
-        machine.code = [(s._replace(function=counting(s.function)), i) for s, i in code]
-
-    def counting(function):
-        def run(machine, i, lanes, *words):
-            count[0] += len(lanes)
-            function(machine, i, lanes, *words)
-
-        return run
-
-    def launched(program, grid, threads, arguments, seed, late, shared, *more):
-        count[0], plain = 0, [_plain(argument) for argument in arguments]
-        launch(program, grid, threads, arguments, seed, late, shared, *more)
-        found[key] = texts[id(program)], grid, threads, plain, shared, count[0]
-
-    with (
-        mock.patch.object(Machine, "__init__", init),
-        mock.patch.multiple(device, parse=parsed, launch=launched),
-    ):
-        for arch in ("sm_80", "sm_90"):
-            for name, run in RUNS.items():
-                key = name, arch
-                with device.device(arch, cuda=False):
-                    run()
-    Path(path).write_bytes(pickle.dumps(found))
-
-
-def _plain(argument):
-    if argument is None or isinstance(argument, bytes):
-        return argument
-    known = getattr(argument, "allocation", argument)
-    return known.array.copy(), known.writable, argument.offset  # its memory is the tensor's
-
-
-def rates(path):
-    """Print the millions of instructions that threads execute in a second, and the seconds."""
-    from convref_ptx import Allocation, launch, parse
-
-    found = pickle.loads(Path(path).read_bytes())
-    for (name, arch), (text, grid, threads, plain, shared, count) in found.items():
-        arguments = [Allocation(*a) if isinstance(a, tuple) else a for a in plain]
-        t = _least(partial(launch, parse(text), grid, threads, arguments, shared=shared))
-        print(f"{name:12} {arch} {count / t / 1e6:8.1f} M/s {t:8.3f} s", flush=True)
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    commands = {"seconds": seconds, "profile": profile, "record": record, "rates": rates}
-    commands[sys.argv[1]](*sys.argv[2:])
+    {"seconds": seconds, "profile": profile}[sys.argv[1]](*sys.argv[2:])
