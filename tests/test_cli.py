@@ -241,6 +241,7 @@ def test_wrong_use_is_one_sentence(arguments, expected):
 ERRORS = [
     (("explain", "conv.fprop:n1c1k1_i3_q7"), "token 'q7' at column 22"),
     (("run", LINE, "--backend", "nope"), "'nope' is unknown, needs"),
+    (("explain", LINE, "--kind", "nd"), "explain: --kind is 'nd', needs one of jax, numpy, torch"),
     (("check", "nope"), "'nope' is unknown, needs"),
     (("check", "loops", "--shard", "3/2"), "--shard is '3/2', needs i/n"),
     (("run", LINE, "--snippet", "abacus"), "needs one of torch, jax"),

@@ -16,6 +16,7 @@ from ..errors import (
     UnsupportedError,
     invalid,
     message,
+    needs_one,
 )
 from . import check, files, grading
 from .check import LOAD, Load, above_zero, why_not
@@ -115,12 +116,15 @@ def _program(case: Case, library: str, threads: int) -> str:
 def explain(
     line: Annotated[str, typer.Argument(help="A case line.")],
     backend: Annotated[str, typer.Option(help="Backend by name, module:object or auto.")] = "auto",
-    kind: Annotated[str, typer.Option(help="Kind of array: numpy or torch.")] = "numpy",
+    kind: Annotated[str, typer.Option(help="Kind of array: numpy, torch or jax.")] = "numpy",
     unproven: Annotated[
         bool, typer.Option("--unproven", help="Allow kernels that no device has run.")
     ] = False,
 ) -> None:
     """Print the sizes and cost of a line, and which backend computes it and why."""
+    kinds = sorted({known for known, _ in dispatch.AUTO})
+    if kind not in kinds:
+        raise invalid("explain", f"--kind is {kind!r}, {needs_one(kind, kinds)}")
     call = parse(line).call
     chosen = dispatch.explain(call, backend, kind, unproven=unproven)
     problem = call.problem
