@@ -2,7 +2,8 @@
 
 A row names the kernel, the tile and a hash of the kernel's source. A row of another source, or of
 another card, is ignored. `python -m convref_triton.plan.measured RESULTS.jsonl` makes a file
-for a card from the records of `convref bench tune`.
+for a card from the records of `convref bench tune`. Under "timed_as" a file names the source that
+was timed where a later one has the same PTX, grid and arguments on all timed lines.
 """
 
 import json
