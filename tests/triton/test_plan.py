@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -160,6 +161,17 @@ def test_a_measured_row_comes_before_the_heuristic_and_a_stale_one_does_not(card
     found = plan(call, operands(call), card=name).reason
     assert expected.split(" (")[0] in found
     assert "another source" in found
+
+
+@pytest.mark.parametrize("tangents", ["xwb", "xb", "b", ""])
+def test_a_jvp_is_looked_up_without_its_bias(card, tangents):
+    line = "conv.jvp:n1c64k64_i9x9_f3x3:dt=bf16:mem=nhwc:dev=cuda"
+    call = replace(parse(line).call, tangents=tangents)
+    bare = replace(call, problem=replace(call.conv, bias=False), tangents=tangents.strip("b"))
+    assert measured.line_of(call, "y_dot") == str(bare)
+    name = card(records(backend.configurations(parse(LINE).call)[0], 1.0, 2.0))
+    assert measured.look_up(call, "y_dot", name) is None
+    assert not measured.is_fastest(call, name)
 
 
 def test_an_op_without_windows_is_measured_by_its_lines(card):

@@ -34,7 +34,8 @@ def line_of(call: Call, role: str) -> str:
     assert isinstance(problem, ConvProblem)
     if call.signature.maskable:
         return str(replace(call, mask=tuple(name == role for name in call.signature.results)))
-    return str(replace(call, problem=replace(problem, bias=False), specs=call.specs))
+    bare = replace(problem, bias=False)
+    return str(replace(call, problem=bare, tangents=call.tangents.replace("b", "")))
 
 
 def class_of(line: str) -> str:
