@@ -54,7 +54,7 @@ class TritonBackend:
         self.name, self._unproven = name, unproven
 
     def supports(self, call: Call) -> str | None:
-        if reason := next((why for spec in call.specs if (why := missing(spec.device))), None):
+        if reason := missing(call.specs[0].device):
             return reason
         device = _current(call)
         return refusal(call, device.arch if device else archs.DEFAULT)

@@ -81,7 +81,7 @@ class TorchBackend:
             return f"torch has no dtype for {call.dtype}"
         if call.math not in MATH:
             return f"torch does not support math={call.math}"
-        if reason := next((why for spec in call.specs if (why := missing(spec.device))), None):
+        if reason := missing(call.specs[0].device):
             return reason
         if call.pass_ in ("jvp", "double_backward") and any(
             abs(k) > _FAR for spec in call.specs for _, k in spec.step
