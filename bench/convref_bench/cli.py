@@ -36,7 +36,7 @@ MAINTAINERS = {
     "public": ("gpu.public:main", "compare the time estimate with published times"),
     "estimated": ("gpu.estimated:main", "compare the time estimate with the roof"),
     "keep": ("gpu.keep:main", "reduce a GPU run to the files that are committed, one per card"),
-    "page": ("report.docs_page:main", "write the committed files into docs/performance.md"),
+    "page": ("report.docs_page:main", "write the committed files into two pages of docs/"),
     "step": ("gpu.steps:run", "run one step of `gpu` in this process"),
 }
 

@@ -1,4 +1,4 @@
-"""The kept records of cards as the last section of docs/performance.md: tables and plots."""
+"""The kept records of cards as sections of two pages in docs/: tables and plots."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from ..timing.point import PLAIN
 from . import plots
 from .summary import MEANS, kind, latest, means, roof_of, spread
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "performance.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 BEGIN, END = "<!-- `convref bench page` writes what follows -->", "<!-- up to here -->"
 PASSES = ("fprop", "dgrad", "wgrad")
 WORST = 20  # lines that are listed where the reference was faster
@@ -109,7 +109,10 @@ def _networks(card: Card) -> Lines:
         counts = [verdicts.count(word) for word in ("faster", "slower", "ambiguous")]
         rows.append([*key, f"{mean:.2f}", *counts])
     lines = table(["network", "pass", "type", "mean", "faster", "slower", "open"], rows)
-    note = "Time of cuDNN over that of our fastest kernel, in one run; above 1 ours is faster."
+    note = (
+        "Time of cuDNN over that of our fastest kernel, in one run; above 1 ours is faster. Open: "
+        "the spreads of both overlap."
+    )
     return [note, "", *lines] if lines else []
 
 
@@ -209,22 +212,25 @@ def _estimate(card: Card) -> Lines:
 
 
 # The tables of a card in this order; the keys are the rows of the list of missing measurements.
-PARTS: dict[str, Callable[[Card], Lines]] = {
+Parts = dict[str, Callable[[Card], Lines]]
+SUMMARY: Parts = {
     "kernels compared with the oracle on a card": _correctness,
     "our kernels against cuDNN, by network": _networks,
-    "by layer": _layers,
-    "where cuDNN was faster, and why": _losses,
     "fused epilogues against cuDNN's": _fused,
     "training steps": _training,
+}
+BY_LINE: Parts = {
+    "by layer": _layers,
+    "where cuDNN was faster, and why": _losses,
     "truncation of tensor-core sums": _accumulated,
     "what the order of the estimate loses": _estimate,
 }
+PAGES = {"performance.md": SUMMARY, "triton/speed.md": BY_LINE}
 
 
-def section(card: Card, figures: Path) -> Lines:
-    lines = [f"### {card.name}", "", *_machine(card), *_plots(card, figures)]
-    missing = []
-    for name, part in PARTS.items():
+def section(card: Card, parts: Parts) -> Lines:
+    lines, missing = [], []
+    for name, part in parts.items():
         found = part(card)
         lines += [f"#### {name[0].upper()}{name[1:]}", "", *found] if found else []
         missing += [] if found else [name]
@@ -248,10 +254,15 @@ def _plots(card: Card, figures: Path) -> Lines:
     return lines
 
 
-def written(cards: Sequence[Card], figures: Path) -> Lines:
+def written(cards: Sequence[Card], parts: Parts, figures: Path) -> Lines:
+    """Return the section of a page; the summary also has the machine and the plots."""
     if not cards:
-        return table(["what", "number"], [[name, NOTHING] for name in PARTS])
-    return [line for card in cards for line in section(card, figures)]
+        return table(["what", "number"], [[name, NOTHING] for name in parts])
+    lines = []
+    for card in cards:
+        top = [*_machine(card), *_plots(card, figures)] if parts is SUMMARY else []
+        lines += [f"### {card.name}", "", *top, *section(card, parts)]
+    return lines
 
 
 def report(records_: Path, folder: Path) -> None:
@@ -261,7 +272,8 @@ def report(records_: Path, folder: Path) -> None:
     refused = [row for row in rows if row.get("what") == "refused"]
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     lines = [
-        *section(read(records_), folder / "figures"),
+        *written([read(records_)], SUMMARY, folder / "figures"),
+        *section(read(records_), BY_LINE),
         *table(MEANS, [[*key, f"{mean:.2f}", count] for *key, mean, count in means(timed)]),
         *table(["refused", "arm", "why"], [[r["line"], r["arm"], r["why"]] for r in refused]),
         *table(
@@ -279,16 +291,18 @@ def report(records_: Path, folder: Path) -> None:
     print(path)
 
 
-def main(folder: Path = records.RESULTS / "cards", *, page: Path = PAGE) -> int:
-    """Write the cards of `folder` into a page; exit status 2 if BEGIN or END is missing in it."""
-    text = page.read_text("utf-8")
-    before, begun, rest = text.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not (begun and ended):
-        print(f"{page.name} has no line {BEGIN} before a line {END}")
-        return 2
+def main(folder: Path = records.RESULTS / "cards", *, docs: Path = DOCS) -> int:
+    """Write the cards of `folder` into the pages; exit status 2 if BEGIN or END is missing."""
     cards = [read(path) for path in sorted(folder.glob("*.jsonl"))]
-    lines = written(cards, page.parent / "figures")
-    page.write_text("\n".join([f"{before}{BEGIN}", "", *lines, f"{END}{after}"]), "utf-8")
-    print(f"{page.name}: {', '.join(card.name for card in cards) or NOTHING}")
+    for name, parts in PAGES.items():
+        text = (docs / name).read_text("utf-8")
+        before, begun, rest = text.partition(BEGIN)
+        _, ended, after = rest.partition(END)
+        if not (begun and ended):
+            print(f"{name} has no line {BEGIN} before a line {END}")
+            return 2
+        lines = written(cards, parts, docs / "figures")
+        made = "\n".join([f"{before}{BEGIN}", "", *lines, f"{END}{after}"])
+        (docs / name).write_text(made, "utf-8")
+    print(f"{', '.join(PAGES)}: {', '.join(card.name for card in cards) or NOTHING}")
     return 0

@@ -12,7 +12,7 @@ from convref.case import parse
 from convref_bench.gpu import public
 from convref_triton.plan import cost
 
-PAGE = Path(__file__).parents[3] / "docs" / "performance.md"
+PAGE = Path(__file__).parents[3] / "docs" / "triton" / "speed.md"
 
 
 @pytest.fixture(scope="module")

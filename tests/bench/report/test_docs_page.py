@@ -66,50 +66,62 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with a page that is filled, and its figures."""
+    """Return a folder with pages that are filled, and their figures."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     pytest.importorskip("triton", reason="triton is not installed")
     made = tmp_path_factory.mktemp("page")
     for row in ROWS:
         records.append(made / "gpu.jsonl", row)
     (made / "figures").mkdir()
-    (made / "page.md").write_text(f"before\n\n{page.BEGIN}\nformer text\n{page.END}\n\nafter\n")
+    write(made, f"before\n\n{page.BEGIN}\nformer text\n{page.END}\n\nafter\n")
     fill(made)
     return made
 
 
 @pytest.fixture
 def text(folder):
-    return (folder / "page.md").read_text("utf-8")
+    return (folder / "performance.md").read_text("utf-8")
+
+
+@pytest.fixture
+def by_line(folder):
+    return (folder / "triton" / "speed.md").read_text("utf-8")
+
+
+def write(docs, text):
+    for name in page.PAGES:
+        (docs / name).parent.mkdir(exist_ok=True)
+        (docs / name).write_text(text)
 
 
 def fill(folder):
     assert keep.main(folder / "gpu.jsonl", folder=folder / "cards") == 0
-    words = ["page", str(folder / "cards"), "--page", str(folder / "page.md")]
+    words = ["page", str(folder / "cards"), "--docs", str(folder)]
     assert bench.main(words) == 0
 
 
-def test_page_is_filled_from_the_kept_records(folder, text):
-    assert text.startswith("before\n\n")
-    assert text.endswith(f"{page.END}\n\nafter\n")
-    assert "former text" not in text
-    assert "### A Card\n" in text
+def test_pages_are_filled_from_the_kept_records(folder, text, by_line):
+    for one in (text, by_line):
+        assert one.startswith("before\n\n")
+        assert one.endswith(f"{page.END}\n\nafter\n")
+        assert "former text" not in one
+        assert "### A Card\n" in one
     assert "cudnn 91002, date 2026-01-01, " in text
     assert "bf16 760; a copy moves 3 TB/s" in text
     fill(folder)
-    assert (folder / "page.md").read_text("utf-8") == text  # a second run replaces it
+    assert (folder / "performance.md").read_text("utf-8") == text  # a second run replaces it
 
 
-def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(text):
-    assert "| layer1.0.conv2 | 3 | **2.00** |  |  | `gluon_halo` |" in text
-    assert "| layer3.1.conv2 | 5 | 0.50 | 1.01 ? |  | `tma` |" in text
-    assert "| model.4 | 2 |  |  | **1.50** | `wgrad` |" in text  # "auto" is no kernel
+def test_layers_have_the_ratio_of_one_run_and_means_are_weighted(text, by_line):
+    assert "| layer1.0.conv2 | 3 | **2.00** |  |  | `gluon_halo` |" in by_line
+    assert "| layer3.1.conv2 | 5 | 0.50 | 1.01 ? |  | `tma` |" in by_line
+    assert "| model.4 | 2 |  |  | **1.50** | `wgrad` |" in by_line  # "auto" is no kernel
     weighted = (2.0**3 * 0.5**5) ** (1 / 8)
     assert f"| resnet50 | fprop | bf16 | {weighted:.2f} | 1 | 1 | 0 |" in text
 
 
-def test_losses_name_the_reference_and_the_longest_term_of_the_estimate(text):
-    (row,) = [row for row in text.splitlines() if "`sm90_xmma`" in row]
+def test_losses_name_the_reference_and_the_longest_term_of_the_estimate(by_line):
+    (row,) = [row for row in by_line.splitlines() if "`sm90_xmma`" in row]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1:4] == ["0.50", "tma 128x128x64", "`sm90_xmma`"]
     assert cells[4].endswith("%")
@@ -121,11 +133,15 @@ def test_correctness_comes_first(text):
     assert "| `tests/x.py` |  | 1 |" in text
     assert "packages" not in text
     assert "1 timed results were wrong" in text
-    assert text.index("tests/x.py") < text.index("layer1.0.conv2")
-    assert "| triton | bf16 | 512 | -12.5 | 30 |" in text
+    assert text.index("tests/x.py") < text.index("| resnet50 |")
     assert "| yolo11n 640 | 16 | auto | 812 | 1.07 |" in text
-    assert re.search(r"\| as estimated \| 1 \| \d\.\d{3} \| 1\.000 \|", text)
     assert "Not measured on this card: fused epilogues against cuDNN's." in text
+
+
+def test_kernels_have_a_page_by_line(text, by_line):
+    assert "| triton | bf16 | 512 | -12.5 | 30 |" in by_line
+    assert re.search(r"\| as estimated \| 1 \| \d\.\d{3} \| 1\.000 \|", by_line)
+    assert not {*re.findall("^####.*", text, re.M)} & {*re.findall("^####.*", by_line, re.M)}
 
 
 def test_plots_are_written_and_linked(folder, text):
@@ -138,25 +154,26 @@ def test_plots_are_written_and_linked(folder, text):
 
 
 def test_without_cards_every_part_is_not_measured(tmp_path, capsys):
-    target = tmp_path / "page.md"
-    target.write_text(f"{page.BEGIN}\n{page.END}\n")
-    assert page.main(tmp_path, page=target) == 0
-    text = target.read_text("utf-8")
-    assert text.count(page.NOTHING) == len(page.PARTS)
+    write(tmp_path, f"{page.BEGIN}\n{page.END}\n")
+    assert page.main(tmp_path, docs=tmp_path) == 0
+    for name, parts in page.PAGES.items():
+        assert (tmp_path / name).read_text("utf-8").count(page.NOTHING) == len(parts)
     assert page.NOTHING in capsys.readouterr().out
-    target.write_text("no place for it")
-    assert page.main(tmp_path, page=target) == 2
-    assert target.read_text("utf-8") == "no place for it"
+    write(tmp_path, "no place for it")
+    assert page.main(tmp_path, docs=tmp_path) == 2
+    assert {(tmp_path / name).read_text("utf-8") for name in page.PAGES} == {"no place for it"}
 
 
-def test_docs_page_is_generated_from_the_committed_cards(tmp_path):
+def test_pages_are_generated_from_the_committed_cards(tmp_path):
     """No number in it is written by hand."""
     for name in ("matplotlib", "triton"):  # plots, and what a kernel waits for
         pytest.importorskip(name, reason=f"{name} is not installed")
     (tmp_path / "figures").mkdir()
-    copy = tmp_path / "performance.md"
-    copy.write_text(page.PAGE.read_text("utf-8"))
+    (tmp_path / "triton").mkdir()
+    kept = {name: (page.DOCS / name).read_text("utf-8") for name in page.PAGES}
+    for name, text in kept.items():
+        (tmp_path / name).write_text(text)
     from convref_bench.records import RESULTS
 
-    assert page.main(RESULTS / "cards", page=copy) == 0
-    assert copy.read_text("utf-8") == page.PAGE.read_text("utf-8")
+    assert page.main(RESULTS / "cards", docs=tmp_path) == 0
+    assert {name: (tmp_path / name).read_text("utf-8") for name in kept} == kept
