@@ -124,20 +124,18 @@ def _version(package: str) -> str:
 
 def page(bugs: list[Bug]) -> str:
     """Return the page."""
-    counts = Counter((bug["file"], bug["severity"]) for bug in bugs)
-    libraries = {bug["file"]: bug for bug in bugs}
     real = [bug for bug in bugs if bug["severity"] != "convention"]
-    rows = [
-        f"| {libraries[file]['name']} | {libraries[file]['version']} | "
-        + " | ".join(str(counts[file, severity] or "") for severity in SEVERITIES)
-        + " |"
-        for file in libraries
-    ]
+    libraries: dict[str, list[Bug]] = {}
+    for bug in sorted(bugs, key=lambda bug: bug["name"].casefold()):
+        libraries.setdefault(bug["file"], []).append(bug)
     names = " | ".join(heading.lower() for heading, _ in SEVERITIES.values())
+    columns = f"| library | version | {names} |\n| --- | --- |{' --- |' * len(SEVERITIES)}\n"
     parts = [
         HEAD.format(real=len(real), tally=tally(bugs)).strip(),
-        f"| library | version | {names} |\n| --- | --- |{' --- |' * len(SEVERITIES)}\n"
-        + "\n".join(rows),
+        columns + "\n".join(_row(file, found) for file, found in libraries.items()),
+        ELSEWHERE.strip(),
+        "## By library",
+        *(_contents(file, found) for file, found in libraries.items()),
     ]
     for severity, (heading, meaning) in SEVERITIES.items():
         parts += [f"## {heading}", meaning]
@@ -148,13 +146,14 @@ def page(bugs: list[Bug]) -> str:
 HEAD = """
 # Bugs found
 
-The court found {real} bugs in released libraries: {tally};
-those of Keras were found by comparing its backends with one another.
-Each has a program without convref, which prints the *actual* result in place of the *expected* one.
-Where no report is linked, the library's issues and pull requests were searched in November 2026.
-`python tools/bugs.py --run torch` runs the programs of a library, and the nightly tests those of
-the libraries that are installed. The lines are cases of the court: `convref run LINE --backend
-NAME`; for libraries without a backend in convref, in the folder `docs/examples`, with
+The court found {real} bugs in released libraries: {tally}. The table links to the bugs of a
+library. Each has a program without convref, which prints the *actual* result in place of the
+*expected* one: `python tools/bugs.py --run torch` runs those of a library. Where no report is
+linked, the library's issues and pull requests were searched in November 2026. Those of Keras were
+found by comparing its backends with one another.
+
+The lines are [cases of the court](line.md): `convref run LINE --backend NAME` repeats one; for
+libraries without a backend in convref, in the folder `docs/examples`, with
 [an adapter](examples.md#a-library-of-your-own) such as `tinygrad_backend:backend`. Identifiers are
 those of `convref/known_bugs.txt`; `convref check NAME --retest-known` reports which are fixed.
 
@@ -162,6 +161,33 @@ All were seen on an x86-64 CPU with AVX-512 and AVX-512 BF16, without AMX, and t
 OpenVINO, TensorFlow and JAX again with the libraries capped to AVX2 (`ATEN_CPU_CAPABILITY=avx2
 ONEDNN_MAX_CPU_ISA=AVX2 XLA_FLAGS=--xla_cpu_max_isa=AVX2`), but for those that name AVX-512.
 """
+
+
+ELSEWHERE = """
+Not in these numbers: Triton's [compiler](sanitize.md#seeded-faults) and
+[interpreter](triton/compiler.md#the-strict-interpreter), Triton kernels of Liger-Kernel, FlagGems,
+fla-core and [other packages](sanitize.md#kernels-of-other-packages), and wrong results that
+[the rules of benchmarks](grading.md#certificate-of-a-benchmark) accept.
+"""
+
+
+def _row(file: str, bugs: list[Bug]) -> str:
+    """Return the counts of a library, linked to its part of the contents."""
+    counts = Counter(bug["severity"] for bug in bugs)
+    cells = [f"[{bugs[0]['name']}](#bugs-of-{file})", bugs[0]["version"]]
+    return f"| {' | '.join([*cells, *(str(counts[one] or '') for one in SEVERITIES)])} |"
+
+
+def _contents(file: str, bugs: list[Bug]) -> str:
+    """Return a heading of a library and links to its bugs, worst first."""
+    lines = [f"(bugs-of-{file})=", f"### {bugs[0]['name']} {bugs[0]['version']}"]
+    for severity, (heading, _) in SEVERITIES.items():
+        found = [bug for bug in bugs if bug["severity"] == severity]
+        lines += ["", f"{heading}:", ""] if found else []
+        for bug in found:
+            needs = f" ({bug['flags']})" if "flags" in bug else ""
+            lines.append(f"- [{bug['id']}](#bug-{bug['id']}): {bug['title']}{needs}")
+    return "\n".join(lines)
 
 
 def _entry(bug: Bug) -> str:
@@ -180,7 +206,8 @@ def _entry(bug: Bug) -> str:
     told = " ".join(filter(None, (f"{where}{ids}.", upstream, text)))
     program = bug["program"].strip()
     results = f"Expected `{bug['expected']}`; actual `{bug['actual']}`."
-    body = [f"### {bug['id']}: {bug['title']}", told, *([lines] if lines else [])]
+    title = f"(bug-{bug['id']})=\n### {bug['id']}: {bug['title']}"
+    body = [title, told, *([lines] if lines else [])]
     return "\n\n".join([*body, f"```text\n{program}\n```", results])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ def contains(region, line):
 
 def test_the_page_is_current():
     assert bugs.page(BUGS) == bugs.PAGE.read_text("utf-8"), "run python tools/bugs.py"
+
+
+def test_each_bug_is_listed_once_under_its_library():
+    contents, _, entries = bugs.page(BUGS).partition("## Crashes and hangs")
+    first, *parts = contents.split("(bugs-of-")
+    listed = []
+    for part in parts:
+        file = part.partition(")=")[0]
+        assert f"](#bugs-of-{file}) |" in first
+        listed += [(file, name) for name in re.findall(r"^- \[.*\]\(#bug-(.*?)\)", part, re.M)]
+    assert sorted(listed) == sorted((bug["file"], bug["id"]) for bug in BUGS)
+    assert all(f"(bug-{name})=" in entries for _, name in listed)
 
 
 def test_every_region_is_a_bug_with_a_line_in_it():
