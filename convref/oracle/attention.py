@@ -3,11 +3,11 @@
 With u the tangent of the scores a = scale x k' + b along some direction (k' is k transposed) and
 <.> the sum under p along the keys,
 
-    y    =  p v                                                                    (T.1)
-    y'   =  p (u - <u>) v + p v'                                                   (T.2)
-    da   =  p (e - <e>),  e = dy v'                                                (T.3)
+    y    =  p v                                                                    (AT.1)
+    y'   =  p (u - <u>) v + p v'                                                   (AT.2)
+    da   =  p (e - <e>),  e = dy v'                                                (AT.3)
 
-and da determines the gradients of x, k and b as in a product of matrices (T.4).
+and da determines the gradients of x, k and b as in a product of matrices (AT.4).
 """
 
 from typing import Any
@@ -73,14 +73,14 @@ def along(p: Array, u: Array) -> Array:
 
 
 def sdpa_fprop(x: Array, k: Array, v: Array, b: Any, problem: Problem) -> Array:
-    """Return y (T.1)."""
+    """Return y (AT.1)."""
     return weights(scores(x, k, b, problem), problem) @ heads(v, problem)
 
 
 def sdpa_jvp(
     x: Array, k: Array, v: Array, b: Any, *dots: Any, problem: Problem
 ) -> tuple[Array, Array]:
-    """Return (y, y_dot) (T.2)."""
+    """Return (y, y_dot) (AT.2)."""
     x_dot, k_dot, v_dot, b_dot = dots
     p = weights(scores(x, k, b, problem), problem)
     u = scores(x_dot, k, b_dot, problem) + scores(x, k_dot, None, problem)
@@ -88,7 +88,7 @@ def sdpa_jvp(
 
 
 def by_scores(da: Array, x: Array, k: Array, problem: Problem) -> tuple[Array, Array]:
-    """Return the gradients of x and k from those of the scores (T.4)."""
+    """Return the gradients of x and k from those of the scores (AT.4)."""
     da = constant(problem.factor, x) * da
     return da @ heads(k, problem), per_group(turned(da) @ x, problem)
 

@@ -8,7 +8,7 @@ from ._windows import Array
 
 
 def sum_fprop(x: Array, problem: Problem) -> Array:
-    """Return the sum over the axes (R.1), which keep extent 1.
+    """Return the sum over the axes (RD.1), which keep extent 1.
 
     Examples
     --------
@@ -25,7 +25,7 @@ def sum_backward(dy: Array, problem: Problem) -> Array:
 
 
 def mean_fprop(x: Array, problem: Problem) -> Array:
-    """Return the sum over the axes, over the number of its terms (R.2)."""
+    """Return the sum over the axes, over the number of its terms (RD.2)."""
     return sum_fprop(x, problem) / x.dtype.type(problem.count)
 
 
@@ -35,7 +35,7 @@ def mean_backward(dy: Array, problem: Problem) -> Array:
 
 
 def cumsum_fprop(x: Array, problem: Problem) -> Array:
-    """Return y_i = x_0 + ... + x_i along the axis (R.3).
+    """Return y_i = x_0 + ... + x_i along the axis (RD.3).
 
     Examples
     --------
@@ -47,7 +47,7 @@ def cumsum_fprop(x: Array, problem: Problem) -> Array:
 
 
 def cumsum_backward(dy: Array, problem: Problem) -> Array:
-    """Return dx_i = dy_i + ... + dy_last (R.4): x_i is a term of y_i and of all after it."""
+    """Return dx_i = dy_i + ... + dy_last (RD.4): x_i is a term of y_i and of all after it."""
     return np.flip(cumsum_fprop(np.flip(dy, problem.dim), problem), problem.dim).copy()
 
 

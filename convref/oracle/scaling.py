@@ -3,9 +3,9 @@
 `normalize` divides by a p-norm, `local_response_norm` by a power of a sum of squares. With f the
 power that is summed, A the sum over the neighbours of each element and g what x is multiplied by:
 
-    y    =  x g(s),   s = A f(x)                                                   (S.1)
-    y'   =  g x' + x g'(s) A(f'(x) x')                                             (S.2)
-    dx   =  g dy + f'(x) A*(x g'(s) dy)                                            (S.3)
+    y    =  x g(s),   s = A f(x)                                                   (N.6)
+    y'   =  g x' + x g'(s) A(f'(x) x')                                             (N.7)
+    dx   =  g dy + f'(x) A*(x g'(s) dy)                                            (N.8)
 
 A* is the adjoint of A: the sum over the elements that an element is a neighbour of. Only the power
 in g is not rational: of Fractions it is the nearest float64, and everything else is exact.
@@ -51,7 +51,7 @@ class Slopes(NamedTuple):
 
 
 def slopes(x: Array, problem: Problem) -> Slopes:
-    """Return the factors of S.1 to S.4."""
+    """Return the factors of N.6 to N.9."""
     x = np.moveaxis(x, problem.dim, -1)
     if isinstance(problem, NormalizeProblem):
         p, size = constant(problem.p, x), np.abs(x)
@@ -84,18 +84,18 @@ def varying(at: Slopes, term: Array, problem: Problem) -> Array:
 
 
 def tangent(at: Slopes, v: Array, problem: Problem) -> Array:
-    """Return S.2, the derivative of y along v."""
+    """Return N.7, the derivative of y along v."""
     return at.g * v + varying(at, at.x * at.g1 * sums(at.f1 * v, problem), problem)
 
 
 def gradient(at: Slopes, dy: Array, problem: Problem) -> Array:
-    """Return S.3, the adjoint of `tangent`."""
+    """Return N.8, the adjoint of `tangent`."""
     by_sum = varying(at, at.g1 * at.x * dy, problem)
     return at.g * dy + at.f1 * sums(by_sum, problem, adjoint=True)
 
 
 def second_derivative(at: Slopes, v: Array, dy: Array, problem: Problem) -> Array:
-    """Return the derivative of <v, gradient(dy)> along x (S.4)."""
+    """Return the derivative of <v, gradient(dy)> along x (N.9)."""
     inner = sums(at.f1 * v, problem)
     by_sum = at.g1 * v * dy + at.g2 * inner * at.x * dy
     own = at.f2 * v * sums(at.g1 * at.x * dy, problem, adjoint=True) + at.g1 * dy * inner
