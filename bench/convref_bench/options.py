@@ -1,18 +1,13 @@
-"""Values of the command line: number types by their usual names, devices, lists."""
+"""Values of the command line: number types and `math` as in lines, devices, lists."""
 
-from convref.dtypes import FLOATS, short
+from convref.case import MATHS
+from convref.dtypes import short
 from convref.errors import invalid, needs_one, shorten
 from convref.ops import FAMILY, ops_of
 
-# Number type -> keys of a line; float32 that may use tensor cores is a `math`, not a type.
-DTYPES = {
-    "bf16": "dt=bf16",
-    "fp16": "dt=f16",
-    "tf32": "math=tf32",
-    "tf32x3": "math=tf32x3",
-    "fp32": "",
-    "fp64": "dt=f64",
-}
+# Number type or math -> keys of a line.
+DTYPES = {"bf16": "dt=bf16", "f16": "dt=f16", "f32": "", "f64": "dt=f64"}
+MATH = {math: "" if math == "ieee" else f"math={math}" for math in MATHS}
 DEVICES = {"cpu": "", "cuda": "mem=nhwc:dev=cuda", "cpu-nhwc": "mem=nhwc"}
 
 
@@ -25,16 +20,23 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
 
 
-def keys(dtype: str, device: str = "cpu") -> str:
-    """Return the keys of a line for a number type on a device.
+def keys(dtypes: str, maths: str = "ieee", device: str = "cpu") -> tuple[str, ...]:
+    """Return the keys of a line for each number type on a device, of f32 for each math.
 
-    >>> keys("fp16"), keys("f32"), keys("tf32", "cuda")
-    ('dt=f16', '', 'math=tf32:mem=nhwc:dev=cuda')
+    >>> keys("f16,float32"), keys("f32", "ieee,tf32", "cuda")
+    (('dt=f16', ''), ('mem=nhwc:dev=cuda', 'math=tf32:mem=nhwc:dev=cuda'))
     """
-    code = short(dtype)
-    name = f"fp{code[1:]}" if code in FLOATS and code[0] == "f" else code
-    found = _known("dtype", name, DTYPES), _known("device", device, DEVICES)
-    return ":".join(filter(None, found))
+    where = _known("device", device, DEVICES)
+    math = [_known("math", word, MATH) for word in words(maths)]
+    found: list[str] = []
+    for dtype in words(dtypes):
+        if dtype in MATH:
+            raise invalid("bench", f"--dtype is {dtype!r}, needs f32 with --math {dtype}")
+        key = _known("dtype", short(dtype), DTYPES)
+        found += [key] if key else math
+    if any(math) and not set(math) <= set(found):
+        raise invalid("bench", f"--math is {shorten(repr(maths))}, needs --dtype f32")
+    return tuple(":".join(filter(None, (key, where))) for key in dict.fromkeys(found))
 
 
 def _known(what: str, name: str, table: dict[str, str]) -> str:

@@ -82,19 +82,19 @@ def test_no_suite_has_the_name_of_a_command():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "device", "keys"),
+    ("dtype", "math", "device", "keys"),
     [
-        ("bf16", "cpu", "dt=bf16"),
-        ("fp16", "cuda", "dt=f16:mem=nhwc:dev=cuda"),
-        ("half", "cpu", "dt=f16"),
-        ("tf32", "cuda", "math=tf32:mem=nhwc:dev=cuda"),
-        ("fp32", "cuda", "mem=nhwc:dev=cuda"),
-        ("f32", "cpu", ""),
-        ("fp64", "cpu", "dt=f64"),
+        ("bf16", "ieee", "cpu", "dt=bf16"),
+        ("f16", "ieee", "cuda", "dt=f16:mem=nhwc:dev=cuda"),
+        ("half", "ieee", "cpu", "dt=f16"),
+        ("f32", "tf32", "cuda", "math=tf32:mem=nhwc:dev=cuda"),
+        ("fp32", "ieee", "cuda", "mem=nhwc:dev=cuda"),
+        ("f32", "ieee", "cpu", ""),
+        ("fp64", "ieee", "cpu", "dt=f64"),
     ],
 )
-def test_number_types_have_their_usual_names(dtype, device, keys):
-    assert options.keys(dtype, device) == keys
+def test_number_types_and_math_are_those_of_lines(dtype, math, device, keys):
+    assert options.keys(dtype, math, device) == (keys,)
     for name in ("resnet50", "wavenet", "unet3d"):
         layer = suite.load(name)[0]
         line = str(layer.call("dgrad", 2, layer.keys(keys)))
@@ -105,7 +105,10 @@ def test_number_types_have_their_usual_names(dtype, device, keys):
     ("words", "says"),
     [
         (["resnet51"], "suite: 'resnet51' is unknown"),
-        (["resnet50", "--dtype", "fp8"], "--dtype is 'fp8', needs one of bf16, fp16"),
+        (["resnet50", "--dtype", "fp8"], "--dtype is 'fp8', needs one of bf16, f16"),
+        (["resnet50", "--dtype", "f16,tf32"], "--dtype is 'tf32', needs f32 with --math tf32"),
+        (["resnet50", "--dtype", "f16", "--math", "tf32"], "--math is 'tf32', needs --dtype f32"),
+        (["resnet50", "--math", "fast"], "--math is 'fast', needs one of ieee"),
         (["resnet50", "--pass", "jvp"], "--pass is 'jvp', needs one of fprop"),
         (["resnet50", "--device", "tpu"], "--device is 'tpu', needs one of cpu, cuda"),
         (["resnet50", "--backend", "x"], "'x' is unknown"),
@@ -134,8 +137,8 @@ def test_run_prints_and_records_each_row_and_prints_means(monkeypatch, tmp_path,
     quick = cpu.CpuPlace(Stop(samples=2, noise=9.0, timeout_s=5.0), 0.0)
     monkeypatch.setattr(network, "place_of", lambda device, threads: quick)
     out = tmp_path / "x.jsonl"
-    words = ["x", "--pass", "fprop", "--dtype", "fp64,tf32", "--backend", "numpy,torch"]
-    assert cli.main([*words, "--out", str(out)]) == 0
+    words = ["x", "--pass", "fprop", "--dtype", "f64,f32", "--math", "tf32"]
+    assert cli.main([*words, "--backend", "numpy,torch", "--out", str(out)]) == 0
     text = capsys.readouterr().out
     assert "conv.fprop:n1c2k3_i5x5_f3x3:bias=0:dt=f64" in text
     assert "reference / arm" in text

@@ -141,7 +141,7 @@ def test_a_suite_is_tuned_as_on_one_machine_where_a_node_is_lost(cluster, tmp_pa
     found = {}
     for ray, gpus in ((cluster.address, 1.0), ("", 0.0)):
         out = tmp_path / f"{bool(ray)}.jsonl"
-        more = {"device": "cpu", "dtype": "fp64", "ray": ray, "gpus": gpus, "out": out}
+        more = {"device": "cpu", "dtype": "f64", "ray": ray, "gpus": gpus, "out": out}
         assert tuner.main("net", backend="tiles:backend", **more) == 1  # a tile is wrong
         found[ray] = sorted(records.read(out)[0], key=str)
     assert asked == [1.0]

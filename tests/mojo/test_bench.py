@@ -18,7 +18,7 @@ QUICK = Stop(samples=2, noise=9.0, timeout_s=5.0)
 def test_operands_have_the_memory_order_of_the_device():
     layer = suite.read("conv:nNc4k3_i5x5_f3x3 *1 first", "x")[0]
     for device, dense in (("cpu", 0), ("cpu-nhwc", 1)):
-        call = layer.call("fprop", 2, layer.keys(options.keys("fp32", device)))
+        call = layer.call("fprop", 2, layer.keys(*options.keys("f32", device=device)))
         x, w, b = operands(Case(call, fill="normal"))
         axis = 1 if dense else 3
         assert x.strides[axis] == w.strides[axis] == x.itemsize
@@ -73,7 +73,7 @@ def test_a_suite_is_timed_in_processor_time_and_a_wrong_result_refused(
         return place
 
     monkeypatch.setattr(network, "place_of", quick)
-    options = {"backend": "mojo,torch", "device": "cpu-nhwc", "dtype": "fp64"}
+    options = {"backend": "mojo,torch", "device": "cpu-nhwc", "dtype": "f64"}
     out = tmp_path / "x.jsonl"
     assert network.run("resnet50", threads=1, out=out, **options) == 0
     found, broken = records.read(out)

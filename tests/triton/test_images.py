@@ -26,7 +26,7 @@ OURS = (*pool.SPEC.serves, *norm.SPEC.serves, *resize.SPEC.serves)
 
 
 def points():
-    named = steps.points(suite.names(), ("bf16", "fp32"), ops=OURS)
+    named = steps.points(suite.names(), "bf16,f32", ops=OURS)
     return [call for _, _, call in named]
 
 

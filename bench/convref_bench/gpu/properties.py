@@ -39,7 +39,12 @@ GEOMETRIES = (
 # (n, c, k, spatial extents, the first ones used): all divisible by 16, then anything.
 ALIGNED = ((1, 16, 16, (16, 16)), (2, 32, 48, (16, 32)), (1, 128, 64, (32, 16)))
 RAGGED = ((1, 4, 4, (7, 7)), (3, 12, 20, (9, 13)), (2, 8, 68, (31, 5)), (1, 24, 40, (14, 11)))
-TYPES = {"bf16": GEOMETRIES, "fp32": GEOMETRIES, "fp16": GEOMETRIES[:3], "tf32": GEOMETRIES[:3]}
+KINDS = {
+    ("bf16", "ieee"): GEOMETRIES,
+    ("f32", "ieee"): GEOMETRIES,
+    ("f16", "ieee"): GEOMETRIES[:3],
+    ("f32", "tf32"): GEOMETRIES[:3],
+}
 
 
 # Not in the classes above: tangents, both directions, long sums, columns.
@@ -52,33 +57,33 @@ OTHERS = (
     "unfold.fprop:n2c12_i9x13_f3x3_p1",
     "fold.fprop:n2c12_i9x13_f3x3_s2_p1",
 )
-ANY = ("bf16", "fp32")
 
 
 def others() -> tuple[str, ...]:
-    return tuple(f"{line}:{options.keys(dtype, 'cuda')}" for dtype in ANY for line in OTHERS)
+    kinds = options.keys("bf16,f32", device="cuda")
+    return tuple(f"{line}:{keys}" for keys in kinds for line in OTHERS)
 
 
 def lines() -> tuple[str, ...]:
     """Return the cases of the list, bf16 first, the others last."""
     fills, found = cycle(FILLS), []
-    for dtype, geometries in TYPES.items():
+    for kind, geometries in KINDS.items():
+        (keys,) = options.keys(*kind, "cuda")
         for geometry in geometries:
             for pass_ in PASSES:
                 for size in (*ALIGNED, *RAGGED):
-                    call = _call(pass_, dtype, geometry, *size)
+                    call = _call(pass_, keys, geometry, *size)
                     found.append(str(Case(call, next(fills), len(found))))
     found += (str(Case(parse(line).call, next(fills), 0)) for line in others())
     return tuple(found)
 
 
 def _call(
-    pass_: str, dtype: str, geometry: Geometry, n: int, c: int, k: int, extents: tuple[int, ...]
+    pass_: str, keys: str, geometry: Geometry, n: int, c: int, k: int, extents: tuple[int, ...]
 ) -> Call:
     groups = geometry.groups or c
     k = c if groups == c else k
     sizes = "x".join(map(str, extents[: geometry.rank]))
-    keys = options.keys(dtype, "cuda")
     if geometry.rank != 2:
         keys = keys.replace("mem=nhwc:", "")
     shape = f"n{n}c{c}k{k}" + (f"g{groups}" if groups > 1 else "")

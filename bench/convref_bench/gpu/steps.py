@@ -28,7 +28,7 @@ from .step_run import Absent, OutOfTime, StepRun
 
 BATCHES = {"resnet50": 32, "yolo11n": 8, "mobilenet_v3_large": 32, "efficientnet_b0": 32}
 BATCHES |= {"convnext_tiny": 32, "sd_unet": 2, "stress": 16, "wavenet": 4}
-DTYPES = ("bf16", "fp16", "tf32", "fp32")
+DTYPES, MATH = "bf16,f16,f32", "tf32,ieee"
 ANCHORS = 8  # layers of ResNet-50
 CUDNN = ("torch", "torch.nchw", "torch.nhwc", "torch.deterministic")
 REFERENCE = ("torch", "torch.nchw", "torch.nhwc")
@@ -138,16 +138,17 @@ def truncation(step: StepRun) -> None:
 
 def points(
     names: Sequence[str],
-    dtypes: Sequence[str],
+    dtypes: str,
+    math: str = "ieee",
     bias: bool = False,
     ops: tuple[str, ...] = ("conv",),
 ) -> Iterator[Point]:
-    """Yield every (suite, layer, call) once: bf16 first, the suites in turns, heaviest first.
+    """Yield every (suite, layer, call) once: type by type, the suites in turns, heaviest first.
 
     With `bias`, convolutions have one, and only fprop is yielded.
     """
     seen: set[Call] = set()
-    for key in (options.keys(dtype, "cuda") for dtype in dtypes):
+    for key in options.keys(dtypes, math, "cuda"):
         for name, layer in in_turns(names, ops):
             for pass_ in layer.passes(("fprop",) if bias else suite.PASSES):
                 call = layer.call(pass_, BATCHES.get(name, 1), layer.keys(key))
@@ -211,7 +212,7 @@ def watched(step: StepRun) -> Place:
 
 
 def _heaviest(name: str, count: int, bias: bool = False) -> list[Point]:
-    return list(points((name,), DTYPES[:1], bias))[:count]
+    return list(points((name,), "bf16", bias=bias))[:count]
 
 
 # The steps that time points: which calls, on which arms.
@@ -221,15 +222,15 @@ TIMED: dict[str, Callable[[], tuple[Iterable[Point], Sequence[str]]]] = {
         _heaviest("resnet50", ANCHORS * len(suite.CONV)),
         (*ours(), "auto", *REFERENCE),
     ),
-    "suites": lambda: (points(suite.names(), DTYPES), (*ours(), "auto", *REFERENCE)),
+    "suites": lambda: (points(suite.names(), DTYPES, MATH), (*ours(), "auto", *REFERENCE)),
     "fused": lambda: (
         _heaviest("resnet50", 2 * ANCHORS, bias=True),
         (*(f"{name}+{e}" for name in ours() for e in EPILOGUES), *FUSED),
     ),
-    "cudnn": lambda: (points(suite.names(), DTYPES[:1]), CUDNN),
-    "cudnn-rest": lambda: (points(suite.names(), DTYPES[1:]), CUDNN),
+    "cudnn": lambda: (points(suite.names(), "bf16"), CUDNN),
+    "cudnn-rest": lambda: (points(suite.names(), "f16,f32", MATH), CUDNN),
     "others": lambda: (
-        points(suite.names(), [one for one in DTYPES if one != "tf32"], ops=OTHERS),
+        points(suite.names(), DTYPES, ops=OTHERS),
         (*ours(), *REFERENCE),
     ),
 }
@@ -325,7 +326,7 @@ def tuner(step: StepRun) -> None:
     able = [name for name in ours() if tuner.is_tunable(name)]
     if not able:
         raise Absent(f"{', '.join(ours())}: no configurations(call)")
-    place, calls = watched(step), list(points(TUNED, DTYPES[:1]))
+    place, calls = watched(step), list(points(TUNED, "bf16"))
     searches = [tuner.Search(n, place, step.out, step.key, proven=proven(step)) for n in able]
     for part in (tuner.FIRST, tuner.REST):
         for search in searches:
@@ -353,7 +354,7 @@ def names(step: StepRun) -> None:
     from .cuda import launched
 
     seen = {(row["line"], row["arm"]) for row in step.of("kernels")}
-    for _, _, call in points(suite.names(), DTYPES[:1]):
+    for _, _, call in points(suite.names(), "bf16"):
         for name in (*ours(), *REFERENCE):
             if (str(call), name) not in seen and name != f"torch.{layout_of(call)}":
                 step.check_time()

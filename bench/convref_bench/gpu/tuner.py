@@ -194,6 +194,7 @@ def main(
     backend: str = "triton",
     pass_: str = suite.ALL_PASSES,
     dtype: str = "bf16",
+    math: str = "ieee",
     device: str = "cuda",
     batch: int = 1,
     seconds: float = 3600.0,
@@ -213,7 +214,7 @@ def main(
         raise invalid("tune", f"--gpus is {gpus:g}, needs --ray")
     if not is_tunable(backend):
         raise invalid("tune", f"{backend} has no configurations(call)")
-    keys = [options.keys(word, device) for word in options.words(dtype)]
+    keys = options.keys(dtype, math, device)
     calls = _calls(suite_, options.chosen(pass_, suite.PASSES, "pass"), keys, batch)
     out = out or records.RESULTS / "tuning" / f"{backend}.jsonl"
     search = partial(_search, backend, partial(place_of, device))

@@ -13,7 +13,7 @@ from ..records import Record
 from ..timing.measure import geometric_mean
 from ..timing.point import PLAIN
 from . import plots
-from .summary import MEANS, kind, latest, means, roof_of, spread
+from .summary import MEANS, kind, latest, means, roof_of, spread, type_name
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 BEGIN, END = "<!-- `convref bench page` writes what follows -->", "<!-- up to here -->"
@@ -76,8 +76,10 @@ def _machine(card: Card) -> Lines:
         listed = (f"{name} {value}" for name, value in plain.items() if name not in HIDDEN)
         lines.append(f"{', '.join(listed)}.")
     for peaks in card.of("peaks")[-1:]:
-        rates = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in peaks["flops"].items())
-        lines.append(f"Peaks, TFLOP/s: {rates}; a copy moves {peaks['bytes_s'] / 1e12:.3g} TB/s.")
+        rates = "; ".join(
+            f"{type_name(name)} {rate / 1e12:.3g}" for name, rate in peaks["flops"].items()
+        )
+        lines.append(f"Peaks in TFLOP/s: {rates}. A copy moves {peaks['bytes_s'] / 1e12:.3g} TB/s.")
     return [*lines, ""] if lines else []
 
 
@@ -187,7 +189,7 @@ def _fused(card: Card) -> Lines:
 
 def _accumulated(card: Card) -> Lines:
     rows = [
-        [row["by"], row["dtype"], row["n"], f"{row['mean']:.3g}", f"{row['worst']:.3g}"]
+        [row["by"], type_name(row["dtype"]), row["n"], f"{row['mean']:.3g}", f"{row['worst']:.3g}"]
         for row in card.of("accumulator") if "mean" in row
     ]  # fmt: skip
     return table(["sums by", "type", "terms", "mean error over u S", "worst"], rows)

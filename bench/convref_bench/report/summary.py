@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from convref.case import parse
+from convref.case import MATHS, parse
 
 from ..records import Record
 from ..timing.measure import geometric_mean
@@ -27,11 +27,20 @@ def kind(line: str) -> tuple[str, str]:
     """Return the pass and the number type of a line.
 
     >>> kind("conv.dgrad:n1c1k1_i3_f1:math=tf32"), kind("conv.fprop:n1c1k1_i3_f1")
-    (('dgrad', 'tf32'), ('fprop', 'f32'))
+    (('dgrad', 'f32 math=tf32'), ('fprop', 'f32'))
     """
     call = parse(line).call
     pass_ = line.partition(":")[0].partition(".")[2]
-    return pass_, call.dtype if call.math == "ieee" else call.math
+    return pass_, call.dtype if call.math == "ieee" else type_name(call.math)
+
+
+def type_name(name: str) -> str:
+    """Return how a number type of a record is shown; records call f32 by a math by the math.
+
+    >>> type_name("bf16"), type_name("tf32")
+    ('bf16', 'f32 math=tf32')
+    """
+    return f"f32 math={name}" if name in MATHS else name
 
 
 def latest(rows: list[Record]) -> list[Record]:

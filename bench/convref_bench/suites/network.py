@@ -52,7 +52,8 @@ def run(
     backend: str = "numpy,torch",
     pass_: str = suite.ALL_PASSES,
     op: str = "conv",
-    dtype: str = "fp32",
+    dtype: str = "f32",
+    math: str = "ieee",
     device: str = "cpu",
     batch: int = 1,
     threads: int | None = None,
@@ -62,12 +63,13 @@ def run(
 
     Lists have commas. --backend names arms; the torch arms are the reference. --pass: of conv
     fprop, dgrad, wgrad, of others fprop, backward. --op: ops or families of ops (conv, pool).
-    --dtype: bf16, fp16, tf32, tf32x3, fp32, fp64. --device: cpu, cpu-nhwc or cuda. --threads limits
-    each arm on the CPU; with 1, times are of the processor. Exit status 1 if a result was refused.
+    --dtype: bf16, f16, f32, f64; --math, of f32: ieee, tf32, tf32x3. --device: cpu, cpu-nhwc or
+    cuda. --threads limits each arm on the CPU; with 1, times are of the processor. Exit status 1 if
+    a result was refused.
     """
     from ..report.summary import print_means, print_record
 
-    keys = [options.keys(word, device) for word in options.words(dtype)]
+    keys = options.keys(dtype, math, device)
     chosen = options.chosen(pass_, suite.PASSES, "pass")
     layers, arms = suite.load(suite_, options.ops(op)), options.words(backend)
     backends = [dispatch.load(arm) for arm in arms if "+" not in arm and "." not in arm]

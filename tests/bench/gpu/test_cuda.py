@@ -418,7 +418,7 @@ def test_a_step_records_only_missing_points(tmp_path):
 
 
 def test_points_are_bf16_first_heaviest_first_and_each_once():
-    found = list(steps.points(("resnet50", "yolo11n"), ("bf16", "fp32")))
+    found = list(steps.points(("resnet50", "yolo11n"), "bf16,f32"))
     lines = [str(call) for _, _, call in found]
     assert len(lines) == len(set(lines))
     kinds = ["dt=bf16" in line for line in lines]
@@ -428,7 +428,7 @@ def test_points_are_bf16_first_heaviest_first_and_each_once():
     mine = [layer for name, layer, _ in found if name == "resnet50"]
     layers = list(dict.fromkeys(mine))
     assert layers == suite.by_weight(suite.load("resnet50"), steps.BATCHES["resnet50"])
-    biased = list(steps.points(("resnet50",), ("bf16",), bias=True))
+    biased = list(steps.points(("resnet50",), "bf16", bias=True))
     assert all(call.pass_ == "fprop" and call.conv.bias for _, _, call in biased)
 
 
@@ -506,7 +506,8 @@ def test_the_programme_runs_from_end_to_end_on_a_stub(rehearsal):
     assert {row["what"] for row in rows} == {*("point", "absent", "tuning", "tuned", "searched")}
     lines = {row["line"] for row in rows if row["what"] == "point" and row["arm"] == "stub"}
     pools = {line for line in lines if line.startswith("max_pool")}
-    assert (len(pools), len(lines - pools)) == (2 * 3, 2 * 3 * len(steps.DTYPES))
+    kinds = options.keys(steps.DTYPES, steps.MATH)
+    assert (len(pools), len(lines - pools)) == (2 * 3, 2 * 3 * len(kinds))
     kinds = {(row["what"], row["arm"]) for row in rows if "arm" in row}
     assert {("point", f"{arm}+relu") for arm in ("stub", "eager")} <= kinds
     assert {("point", f"{arm}+silu") for arm in ("stub", "eager")} <= kinds

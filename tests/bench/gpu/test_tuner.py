@@ -194,7 +194,7 @@ def test_the_command_searches_a_suite(stub, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(suite, "load", lambda name, ops=(): (LAYER,))
     monkeypatch.setattr(network, "place_of", lambda device: place(stub))
     out = tmp_path / "m.jsonl"
-    words = ["tune", "net", "--backend", "stub", "--dtype", "fp64", "--device", "cpu"]
+    words = ["tune", "net", "--backend", "stub", "--dtype", "f64", "--device", "cpu"]
     assert bench.main([*words, "--out", str(out)]) == 1  # a configuration was wrong
     text = capsys.readouterr().out
     assert "3 arms, stub@1 {'tile': 128} 1 ms" in text

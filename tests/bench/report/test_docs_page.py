@@ -107,7 +107,7 @@ def test_pages_are_filled_from_the_kept_records(folder, text, by_line):
         assert "former text" not in one
         assert "### A Card\n" in one
     assert "cudnn 91002, date 2026-01-01, " in text
-    assert "bf16 760; a copy moves 3 TB/s" in text
+    assert "bf16 760. A copy moves 3 TB/s" in text
     fill(folder)
     assert (folder / "performance.md").read_text("utf-8") == text  # a second run replaces it
 

@@ -82,7 +82,7 @@ def test_report_has_every_table_and_plot(tmp_path):
     docs_page.report(source, tmp_path / "page")
     text = (tmp_path / "page" / "report.md").read_text("utf-8")
     assert text.startswith("### cpu\n\ncpu a CPU.")
-    assert "Peaks, TFLOP/s: f64 0.1; a copy moves 0.02 TB/s." in text
+    assert "Peaks in TFLOP/s: f64 0.1. A copy moves 0.02 TB/s." in text
     assert f"| oracle | torch | fprop | f64 | {(2.0**3 * 0.5 * 0.1) ** (1 / 5):.2f} | 3 |" in text
     assert f"| {LINE} | other | too large |" in text
     assert f"| {LINE} | oracle | 10 [9, 11] |  | faster |" in text
