@@ -1,11 +1,11 @@
 """Scaled dot-product attention: y = p v, with p the softmax of scaled products of queries and keys.
 
-With u the tangent of the scores a = scale x k' + b along some direction (k' is k transposed) and
-<.> the sum under p along the keys,
+With u the tangent of the scores a = scale x k^T + b along some direction and <f> = sum_j p_j f_j
+over the keys j,
 
-    y    =  p v                                                                    (AT.1)
-    y'   =  p (u - <u>) v + p v'                                                   (AT.2)
-    da   =  p (e - <e>),  e = dy v'                                                (AT.3)
+    y      =  p v                                                                  (AT.1)
+    y_dot  =  p (u - <u>) v + p v_dot                                              (AT.2)
+    da     =  p (e - <e>),  e = dy v^T                                             (AT.3)
 
 and da determines the gradients of x, k and b as in a product of matrices (AT.4).
 """
@@ -39,7 +39,7 @@ def per_group(a: Array, problem: Problem) -> Array:
 
 
 def scores(x: Array, k: Array, b: Any, problem: Problem) -> Array:
-    """Return scale x k' + b, linear in x and b, and in k and b."""
+    """Return scale x k^T + b, linear in x and b, and in k and b."""
     return constant(problem.factor, x) * (x @ turned(heads(k, problem))) + (0 if b is None else b)
 
 

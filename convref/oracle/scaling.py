@@ -3,9 +3,9 @@
 `normalize` divides by a p-norm, `local_response_norm` by a power of a sum of squares. With f the
 power that is summed, A the sum over the neighbours of each element and g what x is multiplied by:
 
-    y    =  x g(s),   s = A f(x)                                                   (N.6)
-    y'   =  g x' + x g'(s) A(f'(x) x')                                             (N.7)
-    dx   =  g dy + f'(x) A*(x g'(s) dy)                                            (N.8)
+    y      =  x g(s),   s = A f(x)                                                 (N.6)
+    y_dot  =  g x_dot + x g'(s) A(f'(x) x_dot)                                     (N.7)
+    dx     =  g dy + f'(x) A*(x g'(s) dy)                                          (N.8)
 
 A* is the adjoint of A: the sum over the elements that an element is a neighbour of. Only the power
 in g is not rational: of Fractions it is the nearest float64, and everything else is exact.
