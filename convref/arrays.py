@@ -266,7 +266,7 @@ def like(array: Any, template: Any) -> Any:
 
 
 def converted(where: str, name: str, array: Any, dtype: Any) -> Any:
-    """Return an array in another type, that of the argument `name`; what is none is returned."""
+    """Return an array in the type given as the argument `name`; anything else as it is."""
     kind = kind_of(array)
     try:
         if kind == "torch":

@@ -193,7 +193,7 @@ class Definition:
         rank: int = 0,
         x: Sizes | None = None,
     ) -> tuple[Any, ...]:
-        """Return the results of a pass, by role; `x` is the shape of an input that is none."""
+        """Return the results of a pass, by role; `x` is the shape of an input not passed."""
         given = (pass_, rank, layout, settings, mask, x)
         return compute(self.prepare, arrays, given, backend)
 

@@ -104,9 +104,9 @@ def check_count(call: Call, operands: Sequence[Any]) -> None:
 
 
 def first_array(call: Call, operands: Sequence[Any]) -> Any:
-    """Return the first operand that is not None, which results are to resemble; raise if none is.
+    """Return the first operand that is not None: results are arrays of its kind.
 
-    It also raises unless the number of operands is right.
+    Raise if all are None, or if their number is wrong.
     """
     check_count(call, operands)
     for operand in operands:

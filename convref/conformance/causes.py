@@ -104,7 +104,7 @@ def root_causes(
 
 
 def severity(kind: str) -> int:
-    """Return the place of a kind in `KINDS`; a kind of another version is the last."""
+    """Return the place of a kind in `KINDS`; a kind of another version comes last."""
     return [*KINDS, kind].index(kind)
 
 

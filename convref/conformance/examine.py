@@ -127,7 +127,7 @@ def examine(
 
 
 def _raised(line: str, error: Exception) -> Finding:
-    """Return the finding of whatever a third-party backend raises."""
+    """Return the finding for an exception that a third-party backend raised."""
     return Finding(line, "rejects-valid", reason=one_line(error))
 
 

@@ -92,7 +92,7 @@ def _part(case: Case, role: str, dtype: str, part: int) -> Array:
 
 
 class _Key(np.random.SeedSequence):
-    """The key of a generator: given `key`, NumPy would ask the system for a seed all the same."""
+    """A seed that is the key itself: with `key=`, NumPy would still ask the system for a seed."""
 
     def __init__(self, key: Words) -> None:
         self.key = key

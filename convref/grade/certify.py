@@ -64,7 +64,7 @@ def problems(format: str, folder: Path) -> list[Path]:
     if found := sorted(folder.rglob(pattern), key=_number):
         return found
     raise invalid(
-        "grade", f"{folder} has no {pattern}" if folder.is_dir() else f"{folder} is no folder"
+        "grade", f"{folder} has no {pattern}" if folder.is_dir() else f"{folder} is not a folder"
     )
 
 

@@ -33,7 +33,7 @@ class Reference:
 
     @cached_property
     def sums(self) -> Arrays:
-        """The formula on absolute values, None of discrete results; exact ones need none."""
+        """The formula on absolute values; None for discrete results, which need none."""
         pairs = zip(self.discrete, self.scale(), strict=True)
         return tuple(None if discrete else sums for discrete, sums in pairs)
 

@@ -39,7 +39,7 @@ def integer(where: str, name: str, value: Any) -> int:
 
 
 def real(where: str, name: str, value: Any, least: float = -inf) -> float:
-    """Return `value` as a finite float of at least `least`, or raise: bools and texts are none."""
+    """Return `value` as a finite float of at least `least`, or raise, also for bools and texts."""
     try:
         if isinstance(value, (bool, str, bytes)):
             raise TypeError

@@ -33,7 +33,7 @@ class _Sizes(NamedTuple):
 
     z: Array
     rstd: Array
-    level: Array  # mean |x|, 0 where none is subtracted
+    level: Array  # mean |x|, 0 where no mean is subtracted
     spread: Array  # S of var: sqrt(var) rms
     call: Call
 

@@ -469,7 +469,7 @@ def test_the_command_refuses_bad_words(tmp_path):
         (["kernelbench", tmp_path / "b", file], "b is no file"),
         (["kernelbench", file, file, "--certify", tmp_path], "for problems without a solution"),
         (["kernelbench", "--certify", tmp_path, "--packed"], "the other options are of solutions"),
-        (["kernelbench", "--certify", tmp_path / "b"], "b is no folder"),
+        (["kernelbench", "--certify", tmp_path / "b"], "b is not a folder"),
         (["gpumode", "--certify", tmp_path], "has no reference.py"),
         (["kernelbench", file, file, "--seconds", "0"], "--seconds is 0, needs a number above 0"),
         (["kernelbench", file, file, "--memory", "inf"], "--memory is inf, needs a number above 0"),

@@ -23,7 +23,7 @@ except ImportError as error:
 
 MAX_FAILURES = 200  # shown; the log has all
 MAX_FINDINGS = 10  # shown of a verdict in a cell
-PHRASES = {  # of verdicts that are no adjectives
+PHRASES = {  # of verdicts that are not adjectives
     "pass": "passed",
     "unsupported": "not supported",
     "known": "not run because of known bugs",

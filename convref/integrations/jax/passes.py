@@ -169,7 +169,7 @@ def _transposed(
     *operands: Any,
     step: Step,
 ) -> list[Any]:
-    """Return the cotangent of each linear operand, None of the others."""
+    """Return the cotangent of each linear operand, None for the others."""
     named = dict(zip(step.roles, operands))
     given = {role: a for role, a in named.items() if not is_linear(a)}
     cts = {role: ct for role, ct in zip(step.wanted, cotangents) if not is_zero(ct)}

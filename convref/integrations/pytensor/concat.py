@@ -109,7 +109,7 @@ class SplitLike(Op):  # type: ignore[misc]
         return list(given[-1][1:])
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Return that the other arrays give their sizes alone."""
+        """Return where a derivative exists: only in the array that is split."""
         return [[i == 0] * self.count for i in range(1 + self.count)]
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:

@@ -96,7 +96,7 @@ def instance_norm(
     *,
     backend: str = "auto",
 ) -> Any:
-    """Return `input` normalised per image and channel; results as of `batch_norm`."""
+    """Return `input` normalised per image and channel; results as those of `batch_norm`."""
     given = input, weight, bias, running_mean, running_var
     return _normalised("instance_norm", given, use_input_stats, (eps, momentum), backend)
 

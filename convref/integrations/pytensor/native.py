@@ -101,7 +101,7 @@ def function(op: ConvrefOp, node: Apply) -> Callable[..., Any]:
     ins, outs = node.inputs, node.outputs
     starts = list(accumulate((v.ndim for v in (*ins, *outs)), initial=1))
     start, first = starts[len(ins)], starts[-1]
-    words = np.full(first + _PASSES * _LENGTH + 1, -1)  # which is no size
+    words = np.full(first + _PASSES * _LENGTH + 1, -1)  # -1 is not a size
     shapes = [
         ", ".join(f"words[{at + i}]" for i in range(v.ndim))
         for v, at in zip(outs, starts[len(ins) :])

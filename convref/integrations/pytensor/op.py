@@ -137,7 +137,7 @@ class ConvrefOp(Op):  # type: ignore[misc]
         )
 
     def _operands(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[bool, ...], Any]:
-        """Return the operands by role, the mask, and the shape of an x that is no operand."""
+        """Return the operands by role, the mask, and the shape of an x that is not an operand."""
         given, form = dict(zip(self.roles, arrays)), SIGNATURE[self.op, self.pass_]
         mask = tuple(role in self.wanted for role in form.results) if form.maskable else ()
         x = None if "x" in form.operands or "x" not in given else tuple(given["x"].shape)
@@ -247,7 +247,7 @@ class ShapesOp(Op):  # type: ignore[misc]
         return [(o.type.shape[0],) for o in given[-2].outputs]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Return that no shape has a derivative."""
+        """Return where a derivative exists: nowhere, as results are shapes."""
         return [[False] * len(node.outputs) for _ in node.inputs]
 
 

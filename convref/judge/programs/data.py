@@ -17,7 +17,7 @@ def for_program(args: Any, draws: int = 3, seed: int = 0) -> Iterator[tuple[str,
     "given" are the arguments themselves. "integers" are small, so that sums are exact. In "sparse"
     data one argument has few non-zero elements, at the first and last position and at others that
     differ by draw, so that bounds are narrow. Then data of one sign, with a large mean, of many
-    magnitudes, and with infinities and NaN. Integer tensors and what is no tensor stay as given.
+    magnitudes, and with infinities and NaN. Integer tensors and other arguments stay as given.
     """
     leaves, form = tree_flatten(args)
     places = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]

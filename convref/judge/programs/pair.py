@@ -139,7 +139,7 @@ class Op:
     name : str
         "aten.mm"
     dtype : torch.dtype
-        That of its (first) result.
+        Of its first result.
     numerics : Numerics
         The declared arithmetic.
     rounds : bool
@@ -147,7 +147,7 @@ class Op:
     results : tuple of tensor
         What the reference computed, for the shapes and dtypes.
     numbers : torch.dtype, optional
-        That to which Python numbers are rounded; by default `dtype`.
+        To which Python numbers are rounded; by default `dtype`.
     is_read : bool
         Whether other operations read the results; the terms of sums are left out if none does.
     """
@@ -254,7 +254,7 @@ class Op:
         return own
 
     def _is_small(self, size: Tensor) -> bool:
-        """Return whether no sum of this size overflows, nor is NaN."""
+        """Return whether no sum of this size overflows or is NaN."""
         return not size.numel() or float(size.amax()) < self._huge
 
     def _is_held(self, value: Tensor) -> Tensor:

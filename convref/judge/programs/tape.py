@@ -281,7 +281,7 @@ def _same(argument: Any) -> Any:
 
 
 def _single(argument: Any) -> Any:
-    """Return a dtype or a place with float32 for float64."""
+    """Return a dtype, or a place, with float32 in place of float64."""
     if isinstance(argument, Place):
         return replace(argument, dtype=_single(argument.dtype))
     is_double = isinstance(argument, torch.dtype) and argument == torch.float64

@@ -38,7 +38,8 @@ _PROMOTING = ELEMENTWISE - {_aten._to_copy, _aten.logical_and, _aten.logical_or,
 _DECOMPOSITIONS = {**decomposition_table, **core_aten_decompositions()}
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
-# Pairs of an operation's results, of its number, itself, its operands, its pairs, and its rule.
+# Returns the pairs of an operation's results, given its number, the Op, the operands, their pairs
+# and the rule.
 Change = Callable[[int, Op, tuple[Any, ...], Any, Callable[..., Any]], Any]
 
 

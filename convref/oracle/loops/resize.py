@@ -109,7 +109,7 @@ def weight(problem: Problem, axis: int, p: int, i: int) -> Fraction:
 
 
 def _product(problem: Problem, share: Fraction, value: Any) -> Any:
-    """Return share * value, the share first rounded where the value is no Fraction."""
+    """Return share * value, the share first rounded unless the value is a Fraction."""
     if problem.mode == "nearest":
         return value
     if not isinstance(value, np.inexact):

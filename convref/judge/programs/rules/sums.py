@@ -11,7 +11,10 @@ _SAMPLE = 64
 
 
 def grain(x: Pair) -> float:
-    """Return a power of two of which all values are multiples; 0 if they have errors or none."""
+    """Return a power of two of which all values are multiples, 0 if none is known.
+
+    None is known of values that have errors.
+    """
     first = x.value[(slice(1),) * (x.value.ndim - 1) + (slice(_SAMPLE),) * (x.value.ndim > 0)]
     if x.error is not None or not _is_multiple(first.to(torch.float64), _GRAINS[0]):
         return 0.0
@@ -40,7 +43,7 @@ def largest_number(n: Any) -> float:
 
 
 def terms_of(x: Pair) -> Terms:
-    """Return the terms of a sum; what is no sum is one term, of the size of its reach."""
+    """Return the terms of a sum; any other value is one term, of the size of its reach."""
     return x.terms or Terms(x.value, 0, step=grain(x))
 
 
