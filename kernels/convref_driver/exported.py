@@ -119,7 +119,7 @@ class Export:
 
     @classmethod
     def read(cls, path: str | Path) -> Export:
-        """Return the export that a JSON file describes; raise ConvrefError if it is none."""
+        """Return the export that a JSON file describes; raise ConvrefError if it is not one."""
         path = Path(path)
         try:
             fields = json.loads(path.read_text("utf-8"))

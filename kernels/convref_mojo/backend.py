@@ -42,7 +42,7 @@ class CallSpec(NamedTuple):
 class Plan(NamedTuple):
     """How a call is computed on arrays of some shapes, strides and types.
 
-    `makers` has for each result the function and the arguments that make its array, None for none.
+    For each result, `makers` has the function that makes its array, or None, and the arguments.
     Results after the first `asked` are not those of the call, but a later pass of it reads them.
     """
 

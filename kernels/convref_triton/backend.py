@@ -1,8 +1,8 @@
 """The backend "triton": our kernels on CUDA tensors, and interpreted, strictly, on the CPU.
 
-`backend` does not choose kernels in Gluon that no card has run. `unproven`, which
-``convref.plan(..., unproven=True)`` uses, may; so may `backend` with ``CONVREF_UNPROVEN=1`` in the
-environment.
+`backend` does not choose kernels in Gluon that no card has run, unless ``CONVREF_UNPROVEN=1`` is
+set in the environment. `unproven`, which ``convref.plan(..., unproven=True)`` uses, may choose
+them.
 """
 
 import os
@@ -71,7 +71,7 @@ class TritonBackend:
     def traced(self, call: Call, *tensors: Any) -> tuple[Any, ...] | None:
         """Return the results on CUDA tensors without data, whose graph then has the kernels.
 
-        None if the plan has steps that are no kernels of PyTorch's compiler.
+        None if the plan has steps that PyTorch's compiler cannot take as kernels.
         """
         given = {role: tensor for role, tensor in zip(call.roles, tensors) if tensor is not None}
         device = _device_of(call, given)

@@ -61,7 +61,7 @@ def test_sums_of_16_bits_round_to_16_bits():
     word, _ = updated("add.noftz.f16", "mov.b16 %rs2, 0x3C00;", 0, np.float16)
     assert word == BLOCKS * THREADS
     word, _ = updated("add.noftz.f16", "mov.b16 %rs2, 0x3C00;", 2048, np.float16)
-    assert word == 2048  # 2049 is no number of 16 bits
+    assert word == 2048  # float16 has no 2049
 
 
 def test_exchange_gives_each_value_to_one_thread():

@@ -65,7 +65,7 @@ def test_a_product_of_two_warps(shape, kind, orders):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (("[%rd1], %r1", "[%rd1+16], %r1"), "an address is no multiple of 32"),
+        (("[%rd1], %r1", "[%rd1+16], %r1"), "an address is not a multiple of 32"),
         (("[%rd1], %r1", "[%rd1], 20"), "a stride of 16 bytes"),
         (("mov.b32 %r1, 40", "mov.b32 %r1, %laneid"), "lanes have different addresses"),
         (("[%rd1], %r1", "[%rd1], 56"), "outside of every allocation"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Undefined = Array | None  # a mask of undefined bits; None for none
+Undefined = Array | None  # a mask of undefined bits; None if there are none
 
 TYPES = {"pred": np.dtype(bool)} | {
     f"{letter}{8 * n}": np.dtype(f"{numpys}{n}")

@@ -19,8 +19,8 @@ class Allocation:
     offset: int = 0  # bytes from its first element to the pointer
     skew: int = 0  # bytes by which the address of its first element misses a multiple of 4096
     name: str = ""  # for messages
-    undefined: Array | None = None  # of each byte 0xFF if it is, changed by a launch; None for none
-    gaps: Array | None = None  # of each byte whether it is of no element; None for none
+    undefined: Array | None = None  # 0xFF for each undefined byte, updated by a launch; or None
+    gaps: Array | None = None  # for each byte, whether it belongs to no element; None if none does
 
 
 @dataclass(frozen=True)

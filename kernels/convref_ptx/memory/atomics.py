@@ -73,7 +73,7 @@ def _atomic(
     memory = m.shared if space == "shared" else m.memory
     order = m.rng.permutation(len(lanes))
     at = memory.update(i.text, address, size, lanes)
-    if memory is m.memory and base[-3:] not in ("f32", "f64", "f16"):  # sums are no flags
+    if memory is m.memory and base[-3:] not in ("f32", "f64", "f16"):  # float sums are not flags
         cells, orders = (
             at[order] // m.memory.grain,
             ("release" not in words, "acquire" not in words),

@@ -150,7 +150,7 @@ class GlobalMemory(CheckedMemory):
         return place, allocation
 
     def _gaps(self) -> Array | None:
-        """Return of each byte whether it lies between the elements of a tensor, None for none."""
+        """Return whether each byte lies between the elements of a tensor; None if none does."""
         if all(allocation.gaps is None for allocation in self.allocations):
             return None
         found = np.zeros(len(self.bytes), bool)
@@ -232,7 +232,7 @@ class GlobalMemory(CheckedMemory):
         return ~before & ~(strong & self.strong[cells])
 
     def _read(self, text: str, cells: Array, lanes: Array, strong: bool) -> Undefined:
-        """Record a read; return a mask of the cells that it races for, None for none."""
+        """Record a read; return a mask of the cells that it races for, None if there are none."""
         if self.note is not None:
             self.note(text, cells, lanes, False)
         unseen, now = self._unseen(cells, lanes, strong), self.shared.now(lanes)

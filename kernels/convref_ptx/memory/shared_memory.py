@@ -86,7 +86,7 @@ class SharedMemory(CheckedMemory):
         """Raise a Fault if an access to cells (lane, cell) races with an earlier one.
 
         Two warps may write the same value: `differs` returns in which cells a write stores another
-        one. Return a mask of unwritten cells, None for none.
+        one. Return a mask of unwritten cells, None if there are none.
         """
         if self.note is not None:
             self.note(text, cells, lanes, write)

@@ -81,7 +81,7 @@ class Machine:
         return found
 
     def is_late(self, lanes: Array) -> Array:
-        """Return of each lane whether its launch does asynchronous work as late as possible."""
+        """Return, for each lane, whether its launch does asynchronous work as late as possible."""
         return self.late[self.memory.launch[lanes]]
 
     def _watch(self, batch: int) -> None:

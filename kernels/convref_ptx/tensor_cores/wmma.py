@@ -69,7 +69,7 @@ def _move(
     far = m.read(i, (*stride, sizes[order == "row"])[0], "s32", lanes).reshape(warps.shape)
     refuse((first != first[:, :1]) | (far != far[:, :1]), i.text, "lanes have different addresses")
     wrong = (first % ALIGN != 0) | (far * size % STEP != 0)
-    refuse(wrong, i.text, f"an address is no multiple of {ALIGN} or a stride of {STEP} bytes")
+    refuse(wrong, i.text, f"an address is not a multiple of {ALIGN}, or a stride of {STEP} bytes")
     over, along = (row, column) if order == "row" else (column, row)
     at = first + size * (over[:, :, None] * far.astype(np.int64) + along[:, :, None])
     named, at = space_of(i, space, at.ravel())

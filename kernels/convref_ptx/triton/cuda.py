@@ -33,8 +33,8 @@ def on_host(tensor: Any) -> bool:
 class Placed(TorchFunctionMode):
     """Functions of torch with "cuda" for the device use the CPU.
 
-    Every tensor is on "cuda" but those that the program has placed on the CPU by name, and what it
-    computes of them alone.
+    Every tensor is on "cuda" except those that the program has placed on the CPU by name, and what
+    it computes from these alone.
     """
 
     def __torch_function__(

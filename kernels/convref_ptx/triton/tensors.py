@@ -55,8 +55,8 @@ class Operands:
     def add(self, value: Any, name: str) -> Address | None:
         """Return the pointer of a tensor, or of what has a `data_ptr`, None for a null pointer.
 
-        What is no tensor, such as a view with negative strides, names the tensor that it views
-        `base` or `_base`.
+        An object that is not a tensor, such as a view with negative strides, has the tensor that it
+        views as its `base` or `_base`.
         """
         if value is None:
             return None
@@ -139,7 +139,7 @@ class _Span:
 
 
 def _gaps(span: _Span) -> Array | None:
-    """Return which bytes of a span are of no element, None for none."""
+    """Return which bytes of a span belong to no element, None if all belong to one."""
     if not span.elements or (span.elements[0].is_contiguous() and len(span.elements) == 1):
         return None
     gaps = np.ones(span.high - span.low, bool)

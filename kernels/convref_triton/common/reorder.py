@@ -79,9 +79,10 @@ def reorder_launch(x: Tensor, target: str, made: Buffer) -> Launch | None:
 
 
 def _side(tensor: Tensor, images: int, pixels: int, step: int) -> tuple[bool, int, int] | None:
-    """Return whether channels are contiguous, or pixels, and the strides of images and the other.
+    """Return whether channels are contiguous, the stride of images, and that of the other axis.
 
-    `step` is the stride of pixels. None if neither are, as of expanded ones.
+    If channels are not contiguous, pixels are; None if neither are, as in an expanded tensor.
+    `step` is the stride of pixels.
     """
     image, channel = tensor.steps[0] if images > 1 else 0, tensor.steps[1]
     several, lines = tensor.shape[1] > 1, step == 1 or pixels == 1

@@ -46,7 +46,7 @@ __all__ = ["StrictError", "execute"]
 MOST_TOGETHER = 4096
 MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)
 NAMES = {code: numpy_dtype(code).name for code in TRITON_TYPES if code not in ML_DTYPES}
-# The types of PyTorch and of the kernel language, which have the same names but of 8-bit floats.
+# The types of PyTorch and of the kernel language, whose names differ for 8-bit floats.
 TYPES = {
     code: (getattr(torch, name), getattr(tl, name))
     for code, name in {"bf16": "bfloat16", **NAMES}.items()

@@ -230,7 +230,7 @@ class CheckedMemory:
         return result
 
     def _gather_plain(self, addresses: Array, dtype: Any) -> Array | None:
-        """Return the values in a tensor without gaps that nothing writes to; None of others."""
+        """Return the values in a tensor without gaps that nothing writes to, else None."""
         region = self._by_number.get(int(addresses.flat[0]) >> APART) if addresses.size else None
         if region is None or region.shadow is not None or region.members is not None:
             return None

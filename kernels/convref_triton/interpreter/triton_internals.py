@@ -69,7 +69,7 @@ def numpy_dtype(type: Any) -> Any:
 
 
 def language_patches(builder: Any, semantic: Any) -> dict[tuple[Any, str], Any]:
-    """Return by (owner, name) the attributes that Triton replaces in order to interpret.
+    """Return the attributes that Triton replaces in order to interpret, by (owner, name).
 
     They are recorded while Triton patches itself with our builder, so that they suit its version.
     Builtins are bound directly, which saves the search through their keywords.
@@ -94,7 +94,7 @@ def language_patches(builder: Any, semantic: Any) -> dict[tuple[Any, str], Any]:
 
 
 def cached_types() -> dict[tuple[Any, str], Any]:
-    """Return by (owner, name) constructors with a cache, which halves the time of a kernel.
+    """Return constructors with a cache by (owner, name): they halve the time of a kernel.
 
     Types of blocks and shapes of tensors are immutable, but Triton builds them again for each
     operand of each operation.
@@ -130,7 +130,7 @@ KEPT = {*SIGNED, *(f"u{name}" for name in SIGNED), "int1", "fp32"}
 
 
 def fast_paths() -> dict[tuple[Any, str], Any]:
-    """Return by (owner, name) conversions that return early for operands that need none."""
+    """Return conversions that return early for operands that need none, by (owner, name)."""
     tensor, owner = tl.core.tensor, TritonSemantic
     check, broadcast = owner.binary_op_type_checking_impl, owner.broadcast_impl_value
     cast = owner.cast

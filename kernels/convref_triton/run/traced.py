@@ -17,7 +17,7 @@ def refusal(plan: KernelPlan) -> str | None:
         return "it has tables of numbers"
     for step in plan.launches:
         if not isinstance(step.kernel, JITFunction) or step.kernel.is_gluon():
-            return f"{step.kernel.__name__} is no kernel of triton.jit"
+            return f"{step.kernel.__name__} is not a kernel of triton.jit"
         values = step.arguments.values()
         if any(isinstance(v, tuple) and (is_group(v) or not isinstance(v, Slot)) for v in values):
             return f"{step.kernel.__name__} reads tensor maps or groups of tensors"
