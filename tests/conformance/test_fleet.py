@@ -45,7 +45,7 @@ def settings(path, backend="convref_faults:six_channels", **more):
 
 
 def by_line(findings):
-    """Return whole findings in an order that is not that in which they came."""
+    """Return whole findings by line, whatever the order in which they came."""
     return sorted(map(Finding.as_dict, findings), key=lambda one: (one["line"], one["arm"]))
 
 

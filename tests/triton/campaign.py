@@ -147,7 +147,7 @@ def relatives(spec, case, made, pick, rng):
 
 
 def wrong(cases, plans, executor):
-    """Return of each case why the results of its plan are wrong, nothing if they are right."""
+    """Return why the results of each case are wrong, an empty text where they are right."""
     arrays = [operands(case) for case in cases]
     tensors = [facts(case.call, each)[0] for case, each in zip(cases, arrays)]
     try:

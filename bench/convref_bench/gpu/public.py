@@ -70,7 +70,7 @@ def with_copies(work: Work, call: Call, kernels: int) -> Work:
 
 
 def expected_us(rows: Sequence[Published], floor: float) -> np.ndarray:
-    """Return the time of each row if an empty kernel, of whatever use, takes `floor`."""
+    """Return the time of each row if an empty kernel takes `floor`, also one that only copies."""
     from convref_triton.plan.cost import ESTIMATED, us
 
     times = {"empty_us": floor, "launch_us": floor, "copy_us": floor, "copy": ESTIMATED.memory}

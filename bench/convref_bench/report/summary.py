@@ -35,7 +35,7 @@ def kind(line: str) -> tuple[str, str]:
 
 
 def type_name(name: str) -> str:
-    """Return how a number type of a record is shown; records call f32 by a math by the math.
+    """Return how a number type of a record is shown: records name f32 with a math by the math.
 
     >>> type_name("bf16"), type_name("tf32")
     ('bf16', 'f32 math=tf32')

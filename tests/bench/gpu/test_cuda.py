@@ -218,7 +218,7 @@ def test_legacy_tf32_flag_can_be_read_while_an_arm_is_timed(legacy, math):
 
 
 class Lost(Card):
-    """A card that answers no more."""
+    """A card that no longer responds."""
 
     def settle(self):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -644,7 +644,7 @@ def test_timing_steps_stop_at_their_deadline_and_continue(rehearsal):
 
 
 class Event:
-    """Stands in for torch's: the clock of the card is at 3 ms more at each record."""
+    """Stands in for torch's: each record is 3 ms later on the card's clock."""
 
     clock = 0.0
 

@@ -85,7 +85,7 @@ def _batch_mean(v: Array, problem: Problem) -> Array:
 
 
 def _moving(v: Array, z: Array, problem: Problem) -> Array:
-    """Let statistics that are given move with x all the same."""
+    """Differentiate given statistics by x, as if they were its own."""
     return v - formulas.mean_of(v, problem) - z * formulas.mean_of(v * z, problem)
 
 
