@@ -38,6 +38,14 @@ def main(*arguments, before=""):
     return done.returncode, done.stdout, done.stderr
 
 
+def test_the_help_of_each_command_is_one_whole_line():
+    status, output, _ = main("--help")
+    commands = output.partition("Commands:")[2].strip().splitlines()
+    assert status == 0
+    assert {"check", "bench", "sanitize"} <= {line.split()[0] for line in commands}
+    assert all(line.endswith(".") and "..." not in line for line in commands), output
+
+
 def test_check_passes_a_right_backend():
     status, output = run("check", "loops", "--examples", "30", "--pass", "fprop", "--dtype", "f32")
     assert status == 0

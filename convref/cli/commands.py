@@ -121,7 +121,7 @@ def explain(
         bool, typer.Option("--unproven", help="Allow kernels that no device has run.")
     ] = False,
 ) -> None:
-    """Print the sizes and cost of a line, and which backend computes it and why."""
+    """Print which backend computes a line, and why; its cost."""
     kinds = sorted({known for known, _ in dispatch.AUTO})
     if kind not in kinds:
         raise invalid("explain", f"--kind is {kind!r}, {needs_one(kind, kinds)}")
@@ -155,7 +155,7 @@ def inspect(
         str, typer.Option(help="Another kernel and tile, by the beginning of its name.")
     ] = "",
 ) -> None:
-    """Print registers, spills and load widths of the compiled kernels of a line.
+    """Print registers, spills and load widths of compiled kernels.
 
     No GPU is needed.
     """
@@ -210,6 +210,14 @@ app.add_typer(files.app, name="report")
 app.command("grade")(grading.grade)
 
 
+# The help of commands that are known: to ask a package for it would import it.
+PLUGINS = {
+    "bench": "Time backends on the layers of networks.",
+    "export": "Write the Triton kernels of a line: cubin, PTX, C header.",
+    "sanitize": "Run Triton kernels as PTX on the CPU and report errors.",
+}
+
+
 def _add_plugins() -> None:
     """Add a command for each entry point; its package is imported when the command runs.
 
@@ -217,8 +225,8 @@ def _add_plugins() -> None:
     """
     words = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
     for point in entry_points(group="convref.commands"):
-        package = point.module.partition(".")[0]
-        text = f"Run {package}; its options: convref {point.name} --help."
+        what = PLUGINS.get(point.name, f"Run {point.module.partition('.')[0]}.")
+        text = f"{what} Options: convref {point.name} --help."
         app.command(point.name, context_settings=words, help=text)(_plugin(point))
 
 

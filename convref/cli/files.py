@@ -14,7 +14,7 @@ from ..ops import ops_of
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Merge logs of check, write an HTML page or a bug report, or count the drawn cases.",
+    help="Merge logs of check, write its page, or a bug report.",
 )
 Logs = Annotated[list[Path], typer.Argument(help="Logs written by check --log.")]
 

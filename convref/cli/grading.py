@@ -56,7 +56,7 @@ def grade(
     html: Html = None,
     to: Json = None,
 ) -> None:
-    """Grade solutions of a benchmark's problem, or certify the benchmark itself."""
+    """Grade solutions of a benchmark's problem, or certify it."""
     from .. import grade as grading
 
     above_zero("grade", seconds=seconds, memory=memory)
