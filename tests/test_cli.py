@@ -38,11 +38,14 @@ def main(*arguments, before=""):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_help_of_each_command_is_one_whole_line():
-    status, output, _ = main("--help")
+@pytest.mark.parametrize(
+    ("group", "names"), [([], {"check", "bench", "sanitize"}), (["report"], {"merge", "draws"})]
+)
+def test_the_help_of_each_command_is_one_whole_line(group, names):
+    status, output, _ = main(*group, "--help")
     commands = output.partition("Commands:")[2].strip().splitlines()
     assert status == 0
-    assert {"check", "bench", "sanitize"} <= {line.split()[0] for line in commands}
+    assert names <= {line.split()[0] for line in commands}
     assert all(line.endswith(".") and "..." not in line for line in commands), output
 
 

@@ -12,7 +12,7 @@ import typer
 
 from .. import dispatch, knownbugs
 from ..arrays import missing
-from ..case import parse
+from ..case import FILLS, parse
 from ..case.files import read_text
 from ..dtypes import CODES
 from ..errors import ConvrefError, ExitStatus, invalid, needs_one, shorten
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..knownbugs import Region
 
 LOAD = 120.0  # seconds
+PASSES = "fprop backward jvp double_backward dgrad wgrad bgrad"
 OTHERS = (*GROUPS, *sorted({*FAMILY} - {"conv", *ops_of(GROUPS)}, key=list(FAMILY).index))
 
 Option = typer.Option
@@ -37,9 +38,9 @@ Backends = Annotated[
 Seconds = Annotated[float, Option(help="Seconds per backend; shrinking adds at most half.")]
 Examples = Annotated[int | None, Option(min=1, help="Stop after this many cases.")]
 Op = Annotated[Words, Option(help="Ops or families, such as relu,pool; by default conv.")]
-Pass = Annotated[Words, Option("--pass", help="Only these passes.")]
+Pass = Annotated[Words, Option("--pass", help=f"Only these of {PASSES}.")]
 Dtype = Annotated[Words, Option(help=f"Only these of {' '.join(CODES)}.")]
-Fill = Annotated[Words, Option(help="Only these fills.")]
+Fill = Annotated[Words, Option(help=f"Only these of {' '.join(FILLS)}.")]
 Arm = Annotated[Words, Option(help="Only these arms (variants) of the backend.")]
 Seed = Annotated[int, Option(help="Seed of the generator.")]
 Device = Annotated[str, Option(help="Where operands are: cpu, or cuda as torch tensors.")]

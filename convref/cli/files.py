@@ -24,7 +24,7 @@ def report_merge(
     logs: Logs,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The merged log.")] = None,
 ) -> None:
-    """Merge the logs of the shards of a check; print the table and each failure once."""
+    """Merge the logs of a check's shards; print each failure once."""
     from ..conformance import report
     from ..conformance.report import terminal
     from .output import console
@@ -44,7 +44,7 @@ def report_html(
     logs: Logs,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
 ) -> None:
-    """Write an HTML page from one or more logs; nothing in them is executed."""
+    """Write an HTML page from logs; nothing in them is executed."""
     from ..conformance import report
     from ..conformance.report import page
 
@@ -59,7 +59,7 @@ def report_draws(
     examples: Annotated[int, typer.Option(min=1, help="Cases per op.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
 ) -> None:
-    """Print the share of size, type and layout classes that cases cover, and of their pairs."""
+    """Print which sizes, types and layouts the drawn cases cover."""
     from ..conformance.report.coverage import HEADER, drawn
 
     print(HEADER)
@@ -73,7 +73,7 @@ def report_issue(
     number: Annotated[int, typer.Option(min=1, help="Which failure of the log, from 1.")] = 1,
     backend: Annotated[str, typer.Option(help="The backend that runs a case line.")] = "torch",
 ) -> None:
-    """Print a bug report for the library: versions, a program without convref, its results."""
+    """Print a bug report for the library, with a program."""
     from ..conformance import report
     from ..conformance.causes import Failure, kind_of, run_line
     from ..conformance.report.issue import issue
