@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import re
 import runpy
 from pathlib import Path
@@ -85,3 +86,10 @@ def test_every_public_name_is_documented():
     for module in re.findall(r"^\.\. functions:: (\S+)$", page, re.MULTILINE):
         listed += importlib.import_module(module).__all__
     assert sorted(listed) == sorted(convref.__all__)
+
+
+def test_a_function_of_another_rank_is_described_by_its_own_names():
+    for name in convref.__all__:
+        if re.search(r"[13]d(_|$)", name):
+            prose, _, _ = inspect.getdoc(getattr(convref, name)).partition("Examples\n---")
+            assert "2d" not in prose, name

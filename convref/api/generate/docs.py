@@ -116,7 +116,7 @@ def docstring(
     prose = "\n\n".join(blocks)
     for words, others in _words(rank) if rank else ():
         prose = prose.replace(words, others)
-    prose = re.sub(r"(?<![A-Z0-9])2d\b", f"{rank}d", prose) if rank else prose
+    prose = re.sub(r"(?<![A-Z0-9])2d(?![A-Za-z0-9])", f"{rank}d", prose) if rank else prose
     examples = shown.split("\n\n") if shown else []
     examples = [block for block in examples if f"{name}(" in block] or examples
     shown = "\n\n".join(examples)
