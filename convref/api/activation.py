@@ -78,7 +78,7 @@ def silu(input: Image) -> None:
 
 @elementwise("GELU")
 def gelu(input: Image, approximate: str = "none") -> None:
-    """Return x times the share of a normal law below x, or that with tanh for its integral.
+    """Return x times the normal distribution function at x, or its approximation by tanh.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def hardswish(input: Image) -> None:
 
 @elementwise("Hardtanh", ": grad_output between the bounds, 0 at the bounds and beyond.")
 def hardtanh(input: Image, min_val: float = -1.0, max_val: float = 1.0) -> None:
-    """Return each element, held between `min_val` and `max_val`; NaN stays.
+    """Return each element, clamped to `min_val` and `max_val`; NaN stays.
 
     >>> hardtanh(np.array([-4., 0.5, 4.]))
     array([-1. ,  0.5,  1. ])
@@ -112,7 +112,7 @@ def hardtanh(input: Image, min_val: float = -1.0, max_val: float = 1.0) -> None:
 
 @elementwise("ReLU6", ": grad_output between 0 and 6, 0 at both and beyond.", op="hardtanh")
 def relu6(input: Image) -> Fields:
-    """Return each element, held between 0 and 6: `hardtanh` with these bounds.
+    """Return each element, clamped to 0 and 6: `hardtanh` with these bounds.
 
     >>> relu6(np.array([-4., 0.5, 8.]))
     array([0. , 0.5, 6. ])
@@ -263,7 +263,7 @@ def softmax(input: Image, dim: int) -> None:
 
 @define(view=views.along, layouts=False, casts=True, layer="LogSoftmax", autocast=CUDA_FLOAT32)
 def log_softmax(input: Image, dim: int) -> None:
-    """Return the logarithm of `softmax`, exact to the last digits where that is tiny.
+    """Return the logarithm of `softmax`, accurate also where the softmax is tiny.
 
     >>> log_softmax(np.array([[0., -5000.]]), 1)
     array([[    0., -5000.]])
@@ -298,7 +298,7 @@ def nll_loss(
     weight : (C,) array, optional
         Of each class.
     ignore_index : int
-        Positions with this target count nowhere.
+        Positions with this target are ignored.
     reduction : str
         "mean" over the weights of the targets, "sum", or "none".
 
@@ -394,7 +394,7 @@ def cross_entropy(
     weight : (C,) array, optional
         Of each class.
     ignore_index : int
-        Positions with this target count nowhere, in smoothing neither.
+        Positions with this target are ignored, in label smoothing too.
     reduction : str
         "mean" over the weights of the targets (of probabilities, over all positions), "sum", or
         "none".

@@ -32,7 +32,7 @@ def max_pool(
     """Return the maximum of each window of `input`.
 
     The first maximum in row-major order wins a tie; NaN wins over all, and the last NaN gives the
-    index. Padding is absence: a window that reads nothing gives -inf (integers: the minimum) and
+    index. Padding is not read: a window in padding alone gives -inf (integers: the minimum) and
     index -1.
 
     Returns

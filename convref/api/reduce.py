@@ -21,7 +21,7 @@ def sum(
     input : array
         Any shape.
     dim : int or sequence of int, optional
-        The axes; all by default, and of an empty sequence.
+        The axes; all by default, and for an empty sequence.
     keepdim : bool
         Whether the result has these axes, with extent 1.
 
@@ -42,7 +42,7 @@ def mean(
     input : array
         Any shape.
     dim : int or sequence of int, optional
-        The axes; all by default, and of an empty sequence.
+        The axes; all by default, and for an empty sequence.
     keepdim : bool
         Whether the result has these axes, with extent 1.
 

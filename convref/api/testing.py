@@ -216,7 +216,7 @@ def assert_close(
     actual : tensor or pytree of tensors
         What your kernel returned.
     reference : callable
-        A function or module of PyTorch's operations. It may use autograd and `torch.func`.
+        A function or module made of PyTorch operations. It may use autograd and `torch.func`.
     args : sequence
         The arguments of the reference, as your kernel got them.
     kwargs : dict, optional

@@ -146,7 +146,7 @@ class GeluProblem(ActivationProblem):
 
 @dataclass(frozen=True, kw_only=True)
 class HardtanhProblem(ActivationProblem):
-    """x, held between two bounds.
+    """x, clamped to two bounds.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class PoolProblem(WindowProblem):
     Parameters
     ----------
     n, c, input, filter, stride, padding, dilation
-        As in `WindowProblem`; padding is absence, never a number.
+        As in `WindowProblem`; padding is not read, never a number.
     ceil : bool
         Round the output size up. The last window must start inside the input or the low padding.
 

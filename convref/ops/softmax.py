@@ -123,7 +123,7 @@ class NllLossProblem(LossProblem):
     n, c, input, weight, reduction
         As in `LossProblem`; a mean is over the weights of the targets.
     ignore_index : int
-        Positions with this target count nowhere.
+        Positions with this target are ignored.
 
     Examples
     --------
