@@ -122,7 +122,7 @@ def relu6(input: Image) -> Fields:
 
 @elementwise("Hardshrink", ": grad_output where abs(x) is above `lambd` or NaN, else 0.")
 def hardshrink(input: Image, lambd: float = 0.5) -> None:
-    """Return each element whose size is above `lambd`, else 0; NaN stays.
+    """Return each element whose absolute value is above `lambd`, else 0; NaN stays.
 
     >>> hardshrink(np.array([-4., 0.5]))
     array([-4.,  0.])

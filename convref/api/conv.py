@@ -139,7 +139,7 @@ _FUNCTIONS: tuple[_Function, ...] = (
         Parameters
         ----------
         input : (N, C, H, W) array, or (C, H, W)
-            NumPy array or torch tensor, any strides.
+            NumPy array, torch tensor (any strides) or JAX array.
         weight : (K, C/G, R, S) array
             Same kind, dtype and device as `input`.
         bias : (K,) array, optional
@@ -401,7 +401,7 @@ _ANY_RANK = _KNOWN | entries(
     grad_output : (N, K, *output) array
         Cotangent of the output; every size is checked.
     input : (N, C, *spatial) array
-        NumPy array or torch tensor, any strides.
+        NumPy array, torch tensor (any strides) or JAX array.
     weight : (K, C/G, *filter) array, or (C, K/G, *filter) when transposed
     bias : (K,) array or None
     stride, dilation, output_padding : int or tuple of int

@@ -39,7 +39,7 @@ def entries(text: str) -> dict[str, Entry]:
 COMMON = entries(
     cleandoc("""
     input : (N, C, *spatial) array, or without N
-        NumPy array or torch tensor, any strides.
+        NumPy array, torch tensor (any strides) or JAX array.
     weight, bias : (C,) array, optional
     grad_output : array
         Cotangent of the output.
