@@ -58,7 +58,7 @@ def shaped(name, case, rng):
         case = regrouped(
             case, 1, *rng.sample((8 * rng.randint(1, 4), 8 * rng.randint(100, 300)), 2)
         )
-    elif name in ("depthwise_taps", "depthwise_wgrad"):
+    elif name in ("depthwise_strided", "depthwise_taps", "depthwise_wgrad"):
         case = channels_innermost(regrouped(case, rng.randint(1, 18), 1, 1))
     return case
 
@@ -71,8 +71,8 @@ def drawn(spec, rng):
     """Yield cases of the passes and ops that the kernel serves."""
     passes = [PASSES[kind] for kind in spec.serves if kind in PASSES]
     options = {"passes": passes, **SMALL} if passes else {"ops": spec.serves, "max_elements": 400}
-    if passes and "gather" in spec.serves:
-        passes.append("jvp")
+    if passes and "scatter" in spec.serves:
+        passes += {"fprop", "jvp"} - set(passes)
     dtypes = ("bf16", "f16") if spec.name in AS_PTX else ("f32", "bf16", "f16")
     built = cases(dtypes=dtypes, **options)
     while True:

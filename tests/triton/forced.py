@@ -58,7 +58,7 @@ def planned(call, known, kernel, pick=0, sms=0):
             continue
         if not prod(call.problem.shape(role)):
             task.result()
-        elif kernel.SPEC.refusal(task) is None:
+        elif task.kind in kernel.SPEC.serves and kernel.SPEC.refusal(task) is None:
             rows = kernel.SPEC.tiles(task)
             kernel.SPEC.add(task, pick if isinstance(pick, Tile) else rows[pick % len(rows)])
             admitted.append(role)
@@ -105,8 +105,16 @@ def regrouped(case, groups, big, small):
     return replace(case, call=replace(case.call, problem=channels))
 
 
+def strided(case):
+    """Return the case with adjacent taps and several classes of pixels."""
+    problem = case.call.problem
+    stride = tuple(max(step, 2) for step in problem.stride)
+    changed = replace(problem, stride=stride, dilation=(1,) * problem.rank)
+    return replace(case, call=replace(case.call, problem=changed))
+
+
 def channels_innermost(case):
     letters = [axis_letters(case.call.problem, role) for role in case.call.roles]
-    orders = [text[0] + text[2:] + text[1] for text in letters]
+    orders = [text[:1] + text[2:] + text[1:2] for text in letters]
     specs = tuple(replace(s, order=order) for s, order in zip(case.call.specs, orders))
     return replace(case, call=replace(case.call, specs=specs))

@@ -1,9 +1,7 @@
 """Gradients of stems with classes of pixels as columns: tiles, non-finite values, what is read."""
 
-from dataclasses import replace
-
 import pytest
-from forced import regrouped, verdict, verdict_if_admitted
+from forced import regrouped, strided, verdict, verdict_if_admitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,14 +25,6 @@ LINES = (
     "conv.fprop:n2c16k3_i5x6_f4x4_s2_p1:t=1:flip=1:dt=bf16:mem=nhwc",
     "conv.fprop:n1c8k2_i5x6_f2x2_s2_p1:t=1:op=1:dt=f16",
 )
-
-
-def strided(case):
-    """Return the case with adjacent taps and several classes of pixels."""
-    problem = case.call.problem
-    stride = tuple(max(step, 2) for step in problem.stride)
-    changed = replace(problem, stride=stride, dilation=(1,) * problem.rank)
-    return replace(case, call=replace(case.call, problem=changed))
 
 
 @settings(max_examples=settings().max_examples // 4)

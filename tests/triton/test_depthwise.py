@@ -1,7 +1,7 @@
 """Depthwise and other small groups: row loops, direct sums, filter cotangents."""
 
 import pytest
-from forced import channels_innermost, regrouped, verdict, verdict_if_admitted
+from forced import channels_innermost, regrouped, strided, verdict, verdict_if_admitted
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -14,9 +14,15 @@ from convref_triton.common.geometry import geometry, operands
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
 from convref_triton.compile.specialize import specialize
-from convref_triton.conv import depthwise, depthwise_taps, depthwise_wgrad, direct, direct_wgrad
+from convref_triton.conv import direct, direct_wgrad
+from convref_triton.depthwise import (
+    depthwise,
+    depthwise_strided,
+    depthwise_taps,
+    depthwise_wgrad,
+)
 from convref_triton.plan.builder import Builder
-from convref_triton.plan.choose import expected, offered, plan
+from convref_triton.plan.choose import expected, offered, plan, tasks
 from convref_triton.plan.task import Task
 
 SUMS = ("fprop", "jvp", "dgrad")
@@ -30,6 +36,13 @@ PICK = st.integers(0, 2**16)
 @given(CASES, GROUPS, st.sampled_from([1, 1, 1, 2, 3]), PICK)
 def test_row_loops_are_right(case, groups, multiplier, pick):
     assert verdict_if_admitted(regrouped(case, groups, 1, multiplier), depthwise, pick)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(cases(passes=["dgrad"], dtypes=("f32", "bf16", "f16"), **SMALL), GROUPS, PICK)
+def test_strided_adjoints_are_right(case, groups, pick):
+    case = strided(channels_innermost(regrouped(case, groups, 1, 1)))
+    assert verdict_if_admitted(case, depthwise_strided, pick)
 
 
 @settings(max_examples=settings().max_examples // 2)
@@ -62,6 +75,7 @@ def test_depthwise_filter_cotangents_are_right(case, groups, kernel, pick):
 
 KERNELS = {
     "depthwise": depthwise,
+    "depthwise_strided": depthwise_strided,
     "depthwise_taps": depthwise_taps,
     "depthwise_wgrad": depthwise_wgrad,
     "direct": direct,
@@ -79,6 +93,11 @@ LINES = {
     "conv.fprop:n1c2k2g2_i9x7_f17x17_p8:mem=nhwc": "direct",
     "conv.dgrad:n1c8k8g8_i9x7_f5x5_s3x2_p2:mem=nhwc:dt=f16": "direct",
     "conv.dgrad:n1c8k16g8_i6x5_f3x3_p1:fill=nan": "direct",
+    "conv.dgrad:n1c8k8g8_i9x7_f5x5_s3x2_p2:mem=nhwc:dt=f16:fill=inf": "depthwise_strided",
+    "conv.dgrad:n2c40k40g40_i31x14_f3x3_s2_p1:mem=nhwc:dt=bf16": "depthwise_strided",
+    "conv.dgrad:n2c4k4g4_i19x7_f2x3_s5x1_p-1:mem=nhwc:fill=nan": "depthwise_strided",
+    "conv.dgrad:n1c4k4g4_i20_f5_s2_p1:mem=nhwc": "depthwise_strided",
+    "conv.jvp:n2c5k5g5_i5x6_f3x3_s2_p1:t=1:flip=1:mem=nhwc:fill=normal": "depthwise_strided",
     "conv.dgrad:n2c4k0g4_i4x4_f3x3_p1": "direct",
     "conv.wgrad:n2c8k8g8_i14x9_f3x3_p1:dt=bf16:mem=nhwc:fill=normal": "direct_wgrad",
     "conv.wgrad:n2c40k40g40_i9x35_f3x3_p1:dt=bf16:mem=nhwc:fill=normal": "depthwise_wgrad",
@@ -111,6 +130,14 @@ def test_lines_are_right(line, kernel):
     told, admitted = verdict(case, KERNELS[kernel])
     assert admitted
     assert told
+
+
+def test_a_strided_adjoint_costs_less_than_one_class_after_the_other():
+    call = parse("conv.dgrad:n32c64k64g64_i112x112_f3x3_s2_p1:dt=bf16:mem=nhwc:dev=cuda").call
+    (task,) = tasks(Builder(call, operands(call)))
+    one, other = (kernel.SPEC for kernel in (depthwise_strided, direct))
+    assert str(expected(task)[0]).startswith("depthwise_strided")
+    assert 2 * one.us(task, one.best(task)) < other.us(task, other.best(task))
 
 
 def test_each_pair_of_pixels_is_added_once():

@@ -30,7 +30,6 @@ from convref_triton.conv import (
     blocks,
     classes,
     columns,
-    depthwise,
     direct,
     dual,
     flat,
@@ -39,6 +38,7 @@ from convref_triton.conv import (
     split,
     tma,
 )
+from convref_triton.depthwise import depthwise, depthwise_strided
 from convref_triton.hopper import gluon, im2col
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import plan
@@ -54,6 +54,7 @@ LINES = (
     (flat, "conv.fprop:n1c24k16_i5x4_f3x3_p1:dt=bf16:mem=nhwc"),
     (depthwise, "conv.fprop:n2c6k12g6_i9x5_f3x3_p1:dt=bf16:mem=nhwc"),
     (depthwise, "conv.fprop:n1c5k5g5_i9x7_f3x3_p1:t=1:dt=f32"),
+    (depthwise_strided, "conv.fprop:n1c5k5g5_i4x3_f3x3_s2_p1:t=1:dt=bf16:mem=nhwc"),
     (direct, "conv.fprop:n2c8k12g4_i6x5_f3x3_s2_p1:dt=f16:mem=nhwc"),
     (direct, "conv.fprop:n2c4k4g4_i5x4_f3x3_s2_p1:t=1:dt=bf16"),
     (blocks, "conv.fprop:n2c16k32g4_i5x4_f3x3_s2_p1:dt=f16:mem=nhwc"),

@@ -23,13 +23,12 @@ from convref_triton.conv import (
     blocks_wgrad,
     classes,
     columns,
-    depthwise_taps,
-    depthwise_wgrad,
     gather,
     integer,
     planes,
     scaled,
 )
+from convref_triton.depthwise import depthwise_strided, depthwise_taps, depthwise_wgrad
 from convref_triton.interpreter import StrictError
 from convref_triton.norm import norm, rows
 from convref_triton.plan.builder import NEW, Builder
@@ -153,6 +152,18 @@ PLANES = (
     ("conv.fprop:n2c16k24_i9x7_f1x1:dt=f16", "prod(y.shape[1:]) // plane", "pixels // plane"),
     ("conv.fprop:n1c16k24_i9_f3:flip=1:dt=bf16", "group * group_w + w_0", "group * group_w"),
 )
+DEPTHWISE_STRIDED = (
+    ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "left - j * x_w", "left + j * x_w"),
+    ("conv.dgrad:n2c9k9g9_i9x7_f5x5_s2_p1:mem=nhwc", "(A + r // DOWN)", "(A - r // DOWN)"),
+    ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "row[pair * MET_W + s // SIDE]", "row[0]"),
+    ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s3x2_p1:mem=nhwc", "SIDE + s % SIDE]", "SIDE]"),
+    ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "i = begin - (MET_H - 1)", "i = begin"),
+    ("conv.dgrad:n1c9k9g9_i61x3_f3x3_s2_p1:mem=nhwc", "& (up < height)", ""),
+    ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "below(q + s, W)[:, None]", "(on_p == on_p)"),
+    ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "v * SIDE - lo_w", "v * SIDE"),
+    ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p3:mem=nhwc", "first_u + u * height", "u * height"),
+    ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2:mem=nhwc", "tl.zeros((BM, BK), tl.float32), (", "total, ("),
+)
 DEPTHWISE_TAPS = (
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "c + k, d + l", "c, d + l"),
     ("conv.wgrad:n2c9k9g9_i5x31_f5x5_p1:mem=nhwc", "sums[8 * i : 8 * i + 8]", "sums[:8]"),
@@ -184,6 +195,7 @@ SLIPS = [
         (classes, CLASSES),
         (columns, COLUMNS),
         (planes, PLANES),
+        (depthwise_strided, DEPTHWISE_STRIDED),
         (depthwise_taps, DEPTHWISE_TAPS),
         (depthwise_wgrad, DEPTHWISE_WGRAD),
         (powers, forward, backward, pool, POWERS),

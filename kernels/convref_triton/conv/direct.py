@@ -16,6 +16,7 @@ from ..common import windows
 from ..common.epilogue import finish
 from ..common.geometry import LIMIT, Geometry, Tensor, filter_steps
 from ..common.index import across, along, divisors
+from ..depthwise.depthwise import is_last, same_strides
 from ..plan import cost, lines
 from ..plan.builder import is_channels_last, slots, vector
 from ..plan.cost import Work
@@ -23,7 +24,6 @@ from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import PLAIN, Epilogue, Pairs, Task
 from ..plan.tile import Tile, TileTable
-from .depthwise import is_last, same_strides
 from .gather import taps_met
 
 SIZES = "M D H W O P Q OD OH OW C K each lo_d lo_h lo_w"

@@ -9,9 +9,6 @@ from ..conv import (
     blocks_wgrad,
     classes,
     columns,
-    depthwise,
-    depthwise_taps,
-    depthwise_wgrad,
     direct,
     direct_wgrad,
     dual,
@@ -24,6 +21,7 @@ from ..conv import (
     tma,
     wgrad,
 )
+from ..depthwise import depthwise, depthwise_strided, depthwise_taps, depthwise_wgrad
 from ..hopper import gluon, im2col
 from ..norm import norm, rows
 from ..pool import pool, unpool
@@ -34,6 +32,7 @@ from .spec import KernelSpec
 # The earlier one is preferred where estimates tie; of each kind, one kernel accepts every task.
 KERNELS: tuple[KernelSpec, ...] = (
     depthwise.SPEC,
+    depthwise_strided.SPEC,
     direct.SPEC,
     blocks.SPEC,
     classes.SPEC,

@@ -1,0 +1,1 @@
+"""Kernels of depthwise convolutions and their derivatives."""
