@@ -233,7 +233,7 @@ def _known_bug(backend: Backend, call: Call) -> str | None:
     """Return why "auto" passes a backend over that could do the call, or None."""
     if not knownbugs.regions(backend.name, raw=False):
         return None
-    region = knownbugs.known(call, backend.name, backend.fingerprint())
+    region = knownbugs.region_of(call, backend.name, backend.fingerprint())
     return None if region is None else f"known bug {region.id}: {region.note}"
 
 

@@ -331,29 +331,29 @@ def _rows(source: str, text: str) -> Iterator[tuple[int, str]]:
 
 
 @cache
-def shipped() -> tuple[Region, ...]:
+def shipped_regions() -> tuple[Region, ...]:
     """Return the regions that come with convref."""
     return parse_regions(FILE.read_text("utf-8"), FILE.name)
 
 
 def regions(backend: str, *, raw: bool = True) -> tuple[Region, ...]:
     """Return the shipped regions of a backend; those of its raw form too unless `raw` is False."""
-    return tuple(r for r in shipped() if r.backend == backend and (raw or not r.raw))
+    return tuple(r for r in shipped_regions() if r.backend == backend and (raw or not r.raw))
 
 
-def of(name: str, more: tuple[Region, ...] = ()) -> tuple[Region, ...]:
+def regions_of(name: str, more: tuple[Region, ...] = ()) -> tuple[Region, ...]:
     """Return the regions of a backend as the court calls it: the shipped ones and a user's own.
 
     A region may have the name that `convref.dispatch.load` takes, or the backend's own.
 
-    >>> {region.backend for region in of("convref.backends.loops:backend")}
+    >>> {region.backend for region in regions_of("convref.backends.loops:backend")}
     set()
     """
     own = load(name).name
-    return tuple(region for region in (*shipped(), *more) if region.backend in (name, own))
+    return tuple(region for region in (*shipped_regions(), *more) if region.backend in (name, own))
 
 
-def known(
+def region_of(
     item: Call | Case, backend: str, facts: Facts | None = None, *, raw: bool = False
 ) -> Region | None:
     """Return the first shipped region of `backend` that contains a call or case, or None.
@@ -362,9 +362,9 @@ def known(
     does.
 
     >>> from convref.case import parse
-    >>> known(parse("conv.fprop:n1c8k1_i20_f3_p-5,1"), "jax").id
+    >>> region_of(parse("conv.fprop:n1c8k1_i20_f3_p-5,1"), "jax").id
     'xla-48713'
-    >>> known(parse("conv.fprop:n1c8k1_i20_f3"), "jax") is None
+    >>> region_of(parse("conv.fprop:n1c8k1_i20_f3"), "jax") is None
     True
     """
     mine = regions(backend, raw=raw)

@@ -28,7 +28,7 @@ from convref.arrays import to_torch
 from convref.cli.commands import app
 from convref.conformance.operands import operands
 from convref.conformance.workers.engine import Engine, Limits
-from convref.conformance.workers.worker import Report, Task
+from convref.conformance.workers.worker import ChunkReport, Task
 from convref.dtypes import numpy_dtype
 from convref.errors import MissingExtraError
 from convref.ops import FAMILY
@@ -297,7 +297,7 @@ def test_every_line_runs() -> None:
     assert counts == {"pass": len(lines)}
 
 
-def verdicts(report: Report) -> Counter[str]:
+def verdicts(report: ChunkReport) -> Counter[str]:
     found: Counter[str] = Counter()
     for key, number in report.counts.items():
         found[key[3]] += number

@@ -12,7 +12,7 @@ from convref import dispatch, knownbugs, parse
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.workers.worker import Task
 from convref.errors import ConvrefError
-from convref.knownbugs import known, parse_regions, refusals, regions, shipped
+from convref.knownbugs import parse_regions, refusals, region_of, regions, shipped_regions
 
 FACTS = {"onednn": "on"}
 
@@ -139,8 +139,8 @@ def test_mirrored_padding_is_that_of_the_gather_that_scatters():
 
 def test_a_call_has_no_data_and_a_backend_without_fingerprint_no_facts():
     case = parse("conv.wgrad:n1c4k4g2_i8x8_f3x3:fill=nan")
-    assert known(case, "jax") is not None
-    assert known(case.call, "jax") is None
+    assert region_of(case, "jax") is not None
+    assert region_of(case.call, "jax") is None
     assert contains("fp.cpu = AVX2", LINE, {"cpu": "AVX2"})
     assert not contains("fp.cpu = AVX2", LINE, {})
 
@@ -183,8 +183,8 @@ def test_a_term_on_any_axis_is_evaluated_for_every_op():
 def test_raw_bugs_are_known_to_the_court_alone():
     """convref's own rules are applied before torch, so users never meet bugs of raw ATen alone."""
     case = parse("conv.fprop:n1c0k1_i3_f1")
-    assert known(case, "torch") is None
-    assert known(case, "torch", raw=True).id == "torch-c0-shape"
+    assert region_of(case, "torch") is None
+    assert region_of(case, "torch", raw=True).id == "torch-c0-shape"
     assert regions("numpy") == ()
 
 
@@ -198,8 +198,8 @@ def test_raw_bugs_are_known_to_the_court_alone():
     ],
 )
 def test_bugs_of_code_for_the_cpu_are_not_on_other_devices(line):
-    assert known(parse(line), "torch", FACTS) is not None
-    assert known(parse(line).on("cuda"), "torch", FACTS) is None
+    assert region_of(parse(line), "torch", FACTS) is not None
+    assert region_of(parse(line).on("cuda"), "torch", FACTS) is None
 
 
 NATIVE = {"torch-wgrad-order-native": "convref.backends.torch:without_onednn"}
@@ -232,7 +232,7 @@ def verdicts():
     from convref.conformance.workers.engine import Engine, Limits
 
     found: dict[str, dict[str, str]] = {}
-    for name in sorted({region.backend for region in shipped()}):
+    for name in sorted({region.backend for region in shipped_regions()}):
         try:
             dispatch.load(name)
         except ImportError:
@@ -247,7 +247,7 @@ def verdicts():
     return found
 
 
-@pytest.mark.parametrize("region", shipped(), ids=lambda region: region.id)
+@pytest.mark.parametrize("region", shipped_regions(), ids=lambda region: region.id)
 def test_each_region_is_still_a_bug(region, verdicts):
     if region.backend not in verdicts:
         pytest.skip(f"needs {region.backend}")
@@ -274,13 +274,13 @@ def test_auto_skips_a_known_bug_with_a_reason():
 def test_regions_left_out_by_op_pass_and_type_contain_no_such_call():
     """A campaign looks at the others alone, and finds the same bugs."""
     of_rank = parse_regions("a | b | op = resize, rank = 1 | - | why")
-    task = Task(known=(*of_rank, *shipped()))
+    task = Task(known=(*of_rank, *shipped_regions()))
     found, looked_at = [], 0
     for op in ("conv", "max_pool", "resize"):
         for case in chunk_cases(Axes(4, (op,), dtypes=("f32", "bf16", "i8"), size=150), 0):
             ids = [region.id for region in task.known if region.contains(case, {})]
             assert task.known_bug(case, {}) == (ids[0] if ids else None)
             found += ids
-            looked_at += sum(region.may_contain(case.call) for region in shipped())
+            looked_at += sum(region.may_contain(case.call) for region in shipped_regions())
     assert len(set(found)) > 5
-    assert looked_at < 450 * len(shipped()) / 2
+    assert looked_at < 450 * len(shipped_regions()) / 2

@@ -114,7 +114,7 @@ def run(name: str, minutes: float, known: Path | None) -> Found:
         jobs=1,
         log=recorder.log,
         shrinks=False,
-        known=knownbugs.of(name, more),
+        known=knownbugs.regions_of(name, more),
         retest=True,
     )
     preload([name])

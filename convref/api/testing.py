@@ -14,7 +14,7 @@ from .named import Recorded, record
 from .run import Mark, Traced
 
 if TYPE_CHECKING:
-    from ..judge.programs import Finding, Program, Report
+    from ..judge.programs import Program, ProgramFinding, Report
 
 _LARGEST_STEP = 999_999  # that the line takes
 
@@ -248,9 +248,9 @@ def assert_close(
     'pass'
     """
     __tracebackhide__ = True  # pytest shows the line of the calling test
-    from ..judge.programs import judged
+    from ..judge.programs import judge_results
 
-    report = judged(_program("assert_close", reference, args, kwargs, arithmetic), actual)
+    report = judge_results(_program("assert_close", reference, args, kwargs, arithmetic), actual)
     if not report:
         raise AssertionError(report.explanation())
     return report
@@ -264,7 +264,7 @@ def check_program(
     arithmetic: Numerics | str = "rn32",
     draws: int = 3,
     batched: Sequence[int] = (),
-) -> "list[Finding]":
+) -> "list[ProgramFinding]":
     """Return what is wrong with a function, on data that show it.
 
     Each kind of data is judged as `assert_close` does, and the candidate is called again: it must

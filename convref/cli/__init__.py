@@ -36,11 +36,11 @@ def run(command: Callable[[], object]) -> NoReturn:
     try:
         sys.exit(command())  # type: ignore[arg-type]
     except UnsupportedError as error:
-        _end(str(error), ExitStatus.REFUSED)
+        _exit(str(error), ExitStatus.REFUSED)
     except (ConvrefError, MissingExtraError) as error:
-        _end(str(error), ExitStatus.WRONG_USE)
+        _exit(str(error), ExitStatus.WRONG_USE)
     except OSError as error:  # standard output has no space left, or a file no permission
-        _end(f"{error.filename or 'output'}: {error.strerror}", ExitStatus.WRONG_USE)
+        _exit(f"{error.filename or 'output'}: {error.strerror}", ExitStatus.WRONG_USE)
 
 
 def _commands() -> object:
@@ -64,6 +64,6 @@ def _commands() -> object:
         raise ConvrefError(f"{where}{error.format_message().rstrip('.')}") from None
 
 
-def _end(sentence: str, status: int) -> NoReturn:
+def _exit(sentence: str, status: int) -> NoReturn:
     print(f"convref: {sentence}", file=sys.stderr)
     sys.exit(status)

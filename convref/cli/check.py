@@ -116,7 +116,7 @@ def check(
         ray=ray,
         gpus=gpus,
     )
-    names = _chosen(backends, device)
+    names = _selected_backends(backends, device)
     if not (op or replay or laws):
         print(f"checking conv alone; for the other ops: --op {','.join(OTHERS)}")
     good = _campaigns(settings, names, more if known or retest_known else None, html, suggest)
@@ -159,7 +159,7 @@ def _limits(
     return Limits(seconds, int(gib * 2**30), load)
 
 
-def _chosen(backends: list[str] | None, device: str) -> list[str]:
+def _selected_backends(backends: list[str] | None, device: str) -> list[str]:
     """Return the backends to check; a wrong name is refused before anything starts."""
     names = backends or _installed()
     if not backends and device != "cpu":
@@ -210,7 +210,7 @@ def _campaigns(
     preload(names)
     good = True
     for name in names:
-        regions = () if more is None else knownbugs.of(name, more)
+        regions = () if more is None else knownbugs.regions_of(name, more)
         large = getattr(dispatch.load(name), "large", True) and not settings.axes.laws
         data = 1 if settings.axes.laws else getattr(dispatch.load(name), "data", 1)
         size = _chunk(name, settings.examples)

@@ -20,7 +20,7 @@ from ..errors import (
 )
 from . import check, files, grading
 from .check import LOAD, Load, above_zero, why_not
-from .files import affordable
+from .files import require_memory
 
 ABOUT = "Check the kernels of convolutional networks against a reference in NumPy."
 app = typer.Typer(
@@ -68,7 +68,7 @@ def run(
     ] = "",
 ) -> None:
     """Run one case line in a worker process and judge its results."""
-    case = affordable(parse(line))
+    case = require_memory(parse(line))
     above_zero("run", limit=limit, load=load)
     if laws and case.call.op != "conv":
         raise invalid("run", f"op is {case.call.op}, --laws needs conv", case)

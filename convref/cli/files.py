@@ -60,11 +60,11 @@ def report_draws(
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
 ) -> None:
     """Print which sizes, types and layouts the drawn cases cover."""
-    from ..conformance.report.coverage import HEADER, drawn
+    from ..conformance.report.coverage import HEADER, coverage_of
 
     print(HEADER)
     for op in ops_of(tuple(ops)):
-        print(drawn(op, examples, seed))
+        print(coverage_of(op, examples, seed))
 
 
 @app.command("issue")
@@ -90,7 +90,7 @@ def report_issue(
         return
     if ":" not in finding:
         raise invalid("report", f"{shorten(finding)} is no file, needs a log or a case line")
-    case = affordable(parse(finding))
+    case = require_memory(parse(finding))
     limits = Limits(memory=MEMORY[case.call.specs[0].device])
     with Engine(backend, limits=limits) as engine:
         found = run_line(engine, str(case))
@@ -109,7 +109,7 @@ def lines(path: Path, device: str = "cpu") -> tuple[str, ...]:
 
     On a device other than the CPU if one is given.
     """
-    if path.is_file() and _begins(path) == b"{":
+    if path.is_file() and _first_byte(path) == b"{":
         from ..conformance import report
 
         kept = report.merge([path]).lines()
@@ -117,13 +117,13 @@ def lines(path: Path, device: str = "cpu") -> tuple[str, ...]:
         stripped = (line.strip() for line in read_text("check", path, MAX_REPLAY).splitlines())
         kept = tuple(line for line in stripped if line and not line.startswith("#"))
     for line in kept:
-        affordable(parse(line))
+        require_memory(parse(line))
     if not kept:
         raise invalid("check", f"{path} has no case, needs at least one line")
     return kept if device == "cpu" else tuple(str(parse(line).on(device)) for line in kept)
 
 
-def _begins(path: Path) -> bytes:
+def _first_byte(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(1)
 
@@ -131,8 +131,8 @@ def _begins(path: Path) -> bytes:
 MAX_MEMORY = 16 << 30  # bytes that the oracle may need for one line
 
 
-def affordable(case: Case) -> Case:
-    """Return a case whose operands the reference can hold in memory."""
+def require_memory(case: Case) -> Case:
+    """Return the case, or raise where the reference would need more than `MAX_MEMORY` for it."""
     need = case.call.memory()
     if need > MAX_MEMORY:
         what = f"the reference takes {need >> 30} GiB, needs at most {MAX_MEMORY >> 30}"

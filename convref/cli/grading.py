@@ -78,7 +78,7 @@ def grade(
     options["limits"] = grading.Limits(seconds=seconds, memory=int(memory * 2**30))
     grading.load(format, problem)  # so that what is refused below is a solution
     work = partial(_graded, format, problem.absolute() if ray else problem, options)
-    found = _printed(_each(work, solutions, ray, gpus), alone=len(solutions) == 1)
+    found = _printed(_grade_each(work, solutions, ray, gpus), alone=len(solutions) == 1)
     if not found:
         raise typer.Exit(ExitStatus.REFUSED)
     _write_results(found, f"{format}: {problem.stem}", html, to)
@@ -109,11 +109,11 @@ def _write_results(found: list[Any], title: str, html: Path | None, to: Path | N
 
     print(f"isolation: {'; '.join(found[0].isolation) or 'the process did not start'}")
     if html is not None:
-        _written(html, page("grade.html", title=title, found=found))
+        _write_file(html, page("grade.html", title=title, found=found))
         print(f"page: {html}")
     if to is not None:
         facts = [each.facts() for each in found]
-        _written(to, json.dumps(facts if len(facts) > 1 else facts[0], indent=1))
+        _write_file(to, json.dumps(facts if len(facts) > 1 else facts[0], indent=1))
 
 
 def _graded(format: str, problem: Path, options: dict[str, Any], solution: Path) -> Any:
@@ -126,7 +126,7 @@ def _graded(format: str, problem: Path, options: dict[str, Any], solution: Path)
         return error
 
 
-def _each(
+def _grade_each(
     work: Callable[[Path], Any], solutions: list[Path], ray: str, gpus: float
 ) -> Iterator[tuple[Path, Any]]:
     """Yield each solution with its grade: here in their order, on a cluster as they end."""
@@ -136,7 +136,9 @@ def _each(
     from ..conformance.workers import fleet
 
     fleet.connect(ray)
-    with closing(fleet.each(work, iter([each.absolute() for each in solutions]), gpus)) as graded:
+    with closing(
+        fleet.as_completed(work, iter([each.absolute() for each in solutions]), gpus)
+    ) as graded:
         yield from filter(None, graded)
 
 
@@ -154,13 +156,13 @@ def _certify(
             said += f", convref {len(each.judge)}{', vacuous' if each.vacuous else ''}"
         print(f"{each.problem}: {said}")
     if html is not None:
-        _written(html, to_html(found, f"{format}: {folder.name}"))
+        _write_file(html, to_html(found, f"{format}: {folder.name}"))
         print(f"page: {html}")
     if to is not None:
-        _written(to, to_json(found))
+        _write_file(to, to_json(found))
 
 
-def _written(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str) -> None:
     def save() -> None:
         path.write_text(text, encoding="utf-8")
 

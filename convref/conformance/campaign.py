@@ -23,7 +23,7 @@ from .examine import HARMLESS, Finding
 from .generate import Axes, arm_of
 from .log import MALFORMED, Log, Part, add_report, read_log
 from .workers.engine import PATIENCE, Engine, Limits, Tally, available_jobs
-from .workers.worker import Report, Task
+from .workers.worker import ChunkReport, Task
 
 SHRINKING = 1 / 2  # of `seconds`: what shrinking takes after them at most
 
@@ -98,7 +98,7 @@ def run(settings: Settings, watch: Watch = lambda outcome, note: None) -> Outcom
         log.write("start", **_identity(settings))
         with Engine(settings.backend, jobs=jobs, limits=settings.limits) as engine:
             try:
-                ready = _draw(settings, engine, outcome, log, watch, began)
+                ready = _run_chunks(settings, engine, outcome, log, watch, began)
                 if settings.shrinks:
                     _report_failures(engine, outcome, log, watch, ready)
             except KeyboardInterrupt:
@@ -154,7 +154,7 @@ def _findings_cut_off(parts: dict[int, Part]) -> list[Finding]:
     return [finding for part in parts.values() if not part.done for finding in part.findings]
 
 
-def _draw(
+def _run_chunks(
     settings: Settings, engine: Engine, outcome: Outcome, log: Log, watch: Watch, began: float
 ) -> float:
     """Run chunks until the time or the examples are used up; return when the workers were ready."""
@@ -162,7 +162,7 @@ def _draw(
     ready = time.monotonic()  # starting the workers of a busy machine takes none of the time
     tally = outcome.tally
 
-    def receive(task: Task, report: Report) -> None:
+    def receive(task: Task, report: ChunkReport) -> None:
         tally.add(report.counts, report.findings, task.arm.name)
         if report.done and not settings.lines:
             tally.chunks.add(task.chunk)
@@ -182,13 +182,13 @@ def _draw(
         fleet.run(engine, tasks, receive, stop, settings.gpus)
         return ready
     engine.run(tasks, receive, stop)
-    with engine.until(_ends(settings, ready)):
+    with engine.until(_deadline(settings, ready)):
         engine.settle(receive, lambda: watch(outcome, "waiting for what has begun"))
     engine.drop()
     return ready
 
 
-def _ends(settings: Settings, ready: float) -> float:
+def _deadline(settings: Settings, ready: float) -> float:
     """Return when a campaign ends, shrinking included: a hang at the end of the time is found."""
     if settings.seconds is None or settings.examples is not None:
         return math.inf
@@ -222,7 +222,7 @@ def _report_failures(
     engine: Engine, outcome: Outcome, log: Log, watch: Watch, ready: float
 ) -> None:
     settings, findings = outcome.settings, outcome.tally.findings
-    rest = _ends(settings, ready) - time.monotonic()
+    rest = _deadline(settings, ready) - time.monotonic()
     note = partial(watch, outcome)
     for failure in root_causes(engine, findings, settings.known, note, settings.axes.laws, rest):
         outcome.failures.append(failure)

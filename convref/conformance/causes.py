@@ -15,7 +15,7 @@ from ..knownbugs import Region
 from .examine import HARMLESS, Finding
 from .shrink import Shrunk, reproducible, shrink, weight
 from .workers.engine import Engine
-from .workers.worker import Report, Task
+from .workers.worker import ChunkReport, Task
 
 SHRINK_SECONDS = 30.0  # for one failure, and at most a third of the time that is left
 HANG_SECONDS = 1.0  # of a smaller case, or four times the slowest example
@@ -83,7 +83,7 @@ def root_causes(
     ends = time.monotonic() + min(TOTAL_SECONDS, seconds)
     engine.ends = ends
     merged: dict[tuple[str, ...], Failure] = {}
-    for turn, kind, finding, seen in _turns(kinds):
+    for turn, kind, finding, seen in _round_robin(kinds):
         late = time.monotonic() > ends
         if late and turn:
             break
@@ -112,15 +112,15 @@ def _merged(held: Failure | None, new: Failure, seen: list[Finding]) -> Failure:
     """Return the smaller of two failures of one cause; its `also` lists where else it was seen."""
     pair = [new] if held is None else sorted((held, new), key=lambda f: weight(parse(f.line)))
     also = dict(where.split(": ", 1) for failure in pair for where in failure.also)
-    places = [(_place(failure), failure.line) for failure in pair]
-    for place, line in (*places, *((_place(found), found.line) for found in seen)):
+    places = [(_call_site(failure), failure.line) for failure in pair]
+    for place, line in (*places, *((_call_site(found), found.line) for found in seen)):
         also.setdefault(place, line)
-    also.pop(_place(pair[0]))
+    also.pop(_call_site(pair[0]))
     count = sum(failure.seen for failure in pair) + len(seen)
     return replace(pair[0], seen=count, also=tuple(f"{at}: {line}" for at, line in also.items()))
 
 
-def _place(found: Failure | Finding) -> str:
+def _call_site(found: Failure | Finding) -> str:
     call = parse(found.line).call
     what = found.reason.partition(":")[0] if found.verdict == "accepts-invalid" else ""
     return " ".join(filter(None, (call.where, call.dtype, what)))
@@ -129,7 +129,7 @@ def _place(found: Failure | Finding) -> str:
 Kinds = dict[tuple[str, ...], list[Finding]]
 
 
-def _turns(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, list[Finding]]]:
+def _round_robin(kinds: Kinds) -> Iterator[tuple[int, tuple[str, ...], Finding, list[Finding]]]:
     """Yield (turn, kind, finding, findings it represents): one of each kind, the worst first."""
     for alike in kinds.values():
         alike.sort(key=lambda f: (f.arm != "plain", weight(parse(f.line))))
@@ -165,7 +165,7 @@ def _failure(
     words = [f"{name}={shlex.quote(value)}" for name, value in arm.environment]
     words += ["convref", "run", f"'{finding.line}'", "--backend", arm.backend or engine.name]
     if _has_invalid_input(finding):
-        words += ["--invalid", f"'{_what(finding)}'"]
+        words += ["--invalid", f"'{_operand_error(finding)}'"]
     return Failure(
         finding.line,
         finding.verdict,
@@ -196,7 +196,7 @@ def _coarse(failure: Failure) -> tuple[str, ...]:
     return failure.kind, parse(failure.line).call.op, failure.arm
 
 
-def _what(finding: Finding) -> str:
+def _operand_error(finding: Finding) -> str:
     """Return the name of the error in the operands: "dy has smaller n"."""
     return finding.reason.partition(":")[0]
 
@@ -228,8 +228,10 @@ def _message(finding: Finding) -> str:
 
 def _invalid_form(finding: Finding) -> str:
     """Return what is wrong with the operand: its sizes, its dtype, its axes, its absence."""
-    words = set(_what(finding).split())
-    return "sizes" if words & {"smaller", "larger"} else " ".join(_what(finding).split()[1:])
+    words = set(_operand_error(finding).split())
+    return (
+        "sizes" if words & {"smaller", "larger"} else " ".join(_operand_error(finding).split()[1:])
+    )
 
 
 def root_cause(finding: Finding, shrunk: Shrunk) -> tuple[str, ...]:
@@ -278,7 +280,7 @@ def _shrunk(
     arm = engine.arm(finding.arm)
     facts = engine.fingerprints.get(arm.name, engine.fingerprint)
     shown = {finding.line: finding}
-    invalid = _what(finding) if _has_invalid_input(finding) else ""
+    invalid = _operand_error(finding) if _has_invalid_input(finding) else ""
     start = parse(finding.line)
     fresh = bool(start.around) or finding.verdict in MAY_DEPEND
 
@@ -311,7 +313,7 @@ def run_line(engine: Engine, line: str, laws: bool = False, invalid: str = "") -
     """
     found = Finding(line, "pass")
 
-    def receive(task: Task, report: Report) -> None:
+    def receive(task: Task, report: ChunkReport) -> None:
         nonlocal found
         for *_, verdict, tier in report.counts:
             found = Finding(line, verdict, tier)

@@ -93,7 +93,7 @@ def examine(
     except ProtocolError:
         raise
     except Exception as error:
-        return _raised(line, error)
+        return _error_finding(line, error)
     try:
         given = operands(case)
     except ConvrefError as error:  # a shrunk size may leave no operands to draw
@@ -109,10 +109,10 @@ def examine(
         look = partial(_changed, call, given, before)
         runs = _runs(backend, partial(_results, compute, call, given), look, repeat, announce)
     except Exception as error:
-        return _raised(line, error)
+        return _error_finding(line, error)
     if runs.changed:
         return Finding(line, "changed-input", reason=f"{runs.changed} or memory around it changed")
-    if guards is not None and (outside := guards.broken()):
+    if guards is not None and (outside := guards.violation()):
         return Finding(line, "wrote-outside", reason=outside)
     if any(result.tobytes() != contents for result, contents in earlier):
         return Finding(line, "wrote-outside", reason="a result of an earlier call changed")
@@ -126,7 +126,7 @@ def examine(
     return finding
 
 
-def _raised(line: str, error: Exception) -> Finding:
+def _error_finding(line: str, error: Exception) -> Finding:
     """Return the finding for an exception that a third-party backend raised."""
     return Finding(line, "rejects-valid", reason=one_line(error))
 

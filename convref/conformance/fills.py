@@ -128,7 +128,7 @@ def _mix(words: Words) -> Words:
     return words
 
 
-def _below(words: Words, bound: int) -> Array:
+def _integers_below(words: Words, bound: int) -> Array:
     """Return integers in [0, bound), bound <= 2**31, from the low half of each word."""
     low = words & np.uint64(0xFFFFFFFF)
     return ((low * np.uint64(bound)) >> np.uint64(32)).astype(np.float64)
@@ -138,7 +138,7 @@ def _signs(words: Words) -> Array:
     return 1.0 - 2.0 * (words >> np.uint64(63)).astype(np.float64)
 
 
-class Plan(NamedTuple):
+class IntegerLimits(NamedTuple):
     """Limits that keep integer sums exact: the largest magnitude, and the sparsity if that is 1.
 
     One in `filter` elements of a filter is not zero, and one in `batch` of those summed over batch
@@ -151,16 +151,16 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def plan(call: Call) -> Plan:
-    """Return the Plan under which no result of `call` can exceed 2**digits of its dtype.
+def integer_limits(call: Call) -> IntegerLimits:
+    """Return the limits under which no result of `call` can exceed 2**digits of its dtype.
 
     Magnitudes shrink first; where even ones are too many, zeros are placed.
 
     >>> from convref.case import parse
-    >>> plan(parse("conv.fprop:n1c512k8_i3x3_f3x3").call)
-    Plan(magnitude=16, filter=1, batch=1)
-    >>> plan(parse("conv.fprop:n1c512k8_i3x3_f3x3:dt=bf16").call)
-    Plan(magnitude=1, filter=19, batch=1)
+    >>> integer_limits(parse("conv.fprop:n1c512k8_i3x3_f3x3").call)
+    IntegerLimits(magnitude=16, filter=1, batch=1)
+    >>> integer_limits(parse("conv.fprop:n1c512k8_i3x3_f3x3:dt=bf16").call)
+    IntegerLimits(magnitude=1, filter=19, batch=1)
     """
     most = _MOST.get(call.dtype, 16)
     limit = 2 ** dtypes.number(call.dtype).digits
@@ -170,23 +170,23 @@ def plan(call: Call) -> Plan:
         limit //= 2  # each part of a product is two products
     if not OPS[call.op].multiplies:
         longest = max(map(call.products, call.wanted))
-        return Plan(max(1, min(most, limit // max(1, longest))), 1, 1)
+        return IntegerLimits(max(1, min(most, limit // max(1, longest))), 1, 1)
     long = {role: call.products(role) for role in call.wanted}
     longest = max(long.values(), default=1)
     if magnitude := min(most, isqrt(limit // max(1, longest))):
-        return Plan(magnitude, 1, 1)
+        return IntegerLimits(magnitude, 1, 1)
     thins = isinstance(call.problem, ConvProblem)
-    return Plan(1, *(_thinning(call, long, limit) if thins else (1, 1)))
+    return IntegerLimits(1, *(_thinning(call, long, limit) if thins else (1, 1)))
 
 
 def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:
-    """Return `filter` and `batch` of the Plan of a call with sums too long for ones."""
+    """Return `filter` and `batch` of the limits of a call with sums too long for ones."""
     problem, taps = call.conv, prod(call.conv.filter)
     by_filter = by_batch = 1
     for role in long:
         base = BASE_ROLE[role]
         if base in ("w", "b"):
-            thinned = problem.shape(_summed(call))
+            thinned = problem.shape(_summed_role(call))
             by_batch = max(by_batch, -(-thinned[0] * prod(thinned[2:]) // limit))
         else:  # a strided scatter meets few taps, perhaps the very ones that are kept: count all
             channels = (problem.c if base == "y" else problem.k) // problem.groups
@@ -198,8 +198,8 @@ def _thinning(call: Call, long: dict[str, int], limit: int) -> tuple[int, int]:
 
 def _int(case: Case, role: str, dtype: str, words: Words) -> Array:
     """Return integers without zeros, except those placed to keep sums exact."""
-    magnitude, by_filter, by_batch = plan(case.call)
-    result = _below(words, magnitude) + 1.0
+    magnitude, by_filter, by_batch = integer_limits(case.call)
+    result = _integers_below(words, magnitude) + 1.0
     if dtype[0] != "u":
         result *= _signs(words)
     base = BASE_ROLE[role]
@@ -208,13 +208,13 @@ def _int(case: Case, role: str, dtype: str, words: Words) -> Array:
     first, second, *space = words.shape if len(words.shape) > 1 else (1, 1)
     rows, columns, places = np.arange(first), np.arange(second), prod(space)
     if base == "w" and by_filter > 1:  # evenly in each row and in each column of the filter
-        result *= _kept(np.add.outer(rows, columns) * places, words.shape, by_filter)
-    if by_batch > 1 and base == _summed(case.call):  # evenly in each channel
-        result *= _kept(np.add.outer(rows * places, columns), words.shape, by_batch)
+        result *= _one_in(np.add.outer(rows, columns) * places, words.shape, by_filter)
+    if by_batch > 1 and base == _summed_role(case.call):  # evenly in each channel
+        result *= _one_in(np.add.outer(rows * places, columns), words.shape, by_batch)
     return result
 
 
-def _summed(call: Call) -> str:
+def _summed_role(call: Call) -> str:
     """Return the base role thinned over batch and space: dy, which alone db sums.
 
     Without db, wgrad of a transposed convolution counts fewer places in its input.
@@ -222,7 +222,7 @@ def _summed(call: Call) -> str:
     return "x" if call.conv.transposed and "db" not in call.wanted else "y"
 
 
-def _kept(lead: Array, shape: Sizes, every: int) -> Array:
+def _one_in(lead: Array, shape: Sizes, every: int) -> Array:
     """Return 1.0 at one in `every` elements, counted over space from `lead`, which has two axes."""
     index = np.add.outer(lead, np.arange(prod(shape[2:])))
     return (index % every == 0).reshape(shape).astype(np.float64)
@@ -237,7 +237,7 @@ def _leads(call: Call, role: str) -> bool:
 
 def _ramp(case: Case, dtype: str, shape: Sizes, part: int) -> Array:
     """Return small positive integers that count up along the last axis and differ along all."""
-    magnitude = plan(case.call).magnitude
+    magnitude = integer_limits(case.call).magnitude
     index = np.zeros((1,) * len(shape), np.int64)
     for axis, size in enumerate(shape):
         weight = (1, 3, 7, 11, 13)[len(shape) - 1 - axis]
@@ -263,7 +263,7 @@ def _special(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
     """
     words = _mixed(axes)
     result = _normal(case, role, dtype, words)
-    if result.size and role == _chosen(case):
+    if result.size and role == _special_role(case):
         if case.fill == "nan" and case.seed % _SEVERAL == 2:
             result[words % np.uint64(4) == 0] = np.nan
         if case.fill == "inf":
@@ -273,7 +273,7 @@ def _special(case: Case, role: str, dtype: str, axes: list[Words]) -> Array:
     return result
 
 
-def _chosen(case: Case) -> str:
+def _special_role(case: Case) -> str:
     present = [role for role in case.call.roles if case.call.is_present(role)]
     return present[case.seed % len(present)]
 
@@ -297,7 +297,7 @@ def _shifted(case: Case, role: str, dtype: str, words: Words) -> Array:
 def _positive(case: Case, role: str, dtype: str, words: Words) -> Array:
     """Return uniform values in (0, 1], or integers from 1 to 16: sums without cancellation."""
     if dtype in dtypes.INTEGERS:
-        return _below(words, _MOST.get(dtype, 16)) + 1.0
+        return _integers_below(words, _MOST.get(dtype, 16)) + 1.0
     return ((words >> np.uint64(11)).astype(np.float64) + 1.0) / 2**53
 
 
@@ -306,7 +306,7 @@ def _wide(case: Case, role: str, dtype: str, words: Words) -> Array:
     if dtype in dtypes.INTEGERS:
         return words.view(np.int64)
     most = _EXPONENTS.get(dtype, 12)
-    exponents = _below(_mix(words + np.uint64(1)), 2 * most + 1) - most
+    exponents = _integers_below(_mix(words + np.uint64(1)), 2 * most + 1) - most
     return np.ldexp(_normal(case, role, dtype, words), exponents.astype(np.int64))
 
 
@@ -317,7 +317,7 @@ def _subnormal(case: Case, role: str, dtype: str, words: Words) -> Array:
         return result
     # float has no such small numbers as longdouble
     tiny = np.finfo(np.longdouble).tiny if dtype == "f80" else np.float64(dtypes.number(dtype).tiny)
-    exponents = _below(_mix(words + np.uint64(1)), 9) - 6.0
+    exponents = _integers_below(_mix(words + np.uint64(1)), 9) - 6.0
     wide = result.astype(np.promote_types(np.float64, tiny.dtype))
     return np.ldexp(wide, exponents.astype(np.int32)) * tiny
 
@@ -328,8 +328,10 @@ _SPREAD = {
     "positive": _positive,
     "wide": _wide,
     "shifted": _shifted,
-    "ties": lambda case, role, dtype, w: _below(w, 3) if dtype[0] == "u" else _below(w, 4) - 1.0,
-    "negzero": lambda case, role, dtype, w: np.copysign(_below(w, 2), _signs(w)),
+    "ties": lambda case, role, dtype, w: (
+        _integers_below(w, 3) if dtype[0] == "u" else _integers_below(w, 4) - 1.0
+    ),
+    "negzero": lambda case, role, dtype, w: np.copysign(_integers_below(w, 2), _signs(w)),
     "subnormal": _subnormal,
 }
 assert {*_PLACED, *_SPREAD, "int", "ones", "ramp"} == set(FILLS)

@@ -80,7 +80,7 @@ def on_data(
 ) -> Iterator[Case]:
     """Yield the case, and its call on other data, `count` cases in all."""
     yield case
-    some = strategies.suitable(case.call, fills)
+    some = strategies.suitable_fills(case.call, fills)
     for _ in range(count - 1):
         yield replace(case, fill=some[below(len(some))], seed=int(below(2**16)))
 

@@ -25,7 +25,7 @@ FILL, LARGEST = "ties", 2  # the data are -1, 0, 1 or 2
 
 
 @dataclass(frozen=True)
-class Trial:
+class LawContext:
     """A backend, and the case whose problem, type and seed the laws are checked on."""
 
     backend: Backend
@@ -109,7 +109,7 @@ def _require(holds: bool, otherwise: str, case: Case) -> None:
         raise UnsupportedError(message("laws", otherwise, case))
 
 
-def _adjoint(on: Trial) -> Iterator[str]:
+def _adjoint(on: LawContext) -> Iterator[str]:
     """Check <dy, fprop(x, w)> = <dgrad, x> = <wgrad, w>, and <dy, b> = <bgrad, b>."""
     dy, x, w, b = on.data("dy", "x", "w", "b")
     y, (dx, dw, db) = on.fprop(x, w), on.backward(dy, x, w)
@@ -124,7 +124,7 @@ def _adjoint(on: Trial) -> Iterator[str]:
     yield _differ("<bgrad, b> and <dy, b>", inner(db, b), inner(wide, bias))
 
 
-def _linear(on: Trial) -> Iterator[str]:
+def _linear(on: LawContext) -> Iterator[str]:
     """Check that the forward pass is linear in x and in w, the backward pass in dy."""
     x, w, x2, w2, dy = on.data("x", "w", "x_dot", "w_dot", "dy")
     y = on.fprop(x, w)
@@ -135,7 +135,7 @@ def _linear(on: Trial) -> Iterator[str]:
         yield _differ(f"{name} of 2 dy and 2 {name}", a, b + b)
 
 
-def _groups(on: Trial) -> Iterator[str]:
+def _groups(on: LawContext) -> Iterator[str]:
     """Check that groups are one block-diagonal filter."""
     problem, groups = on.problem, on.problem.groups
     _require(groups > 1, "there is one group", on.case)
@@ -158,7 +158,7 @@ def _block_diagonal(w: Array, groups: int) -> Array:
     return whole
 
 
-def _transposed(on: Trial) -> Iterator[str]:
+def _transposed(on: LawContext) -> Iterator[str]:
     """Check that the input gradient is the transposed convolution, and the other way round."""
     dy, x, w = on.data("dy", "x", "w")
     twin = _twin(on.problem)
@@ -189,7 +189,7 @@ def _twin(problem: ConvProblem) -> ConvProblem | None:
     return twin if twin.output == problem.input else None
 
 
-def _dilation(on: Trial) -> Iterator[str]:
+def _dilation(on: LawContext) -> Iterator[str]:
     """Check that dilation is a filter with zeros between its taps."""
     problem, spans = on.problem, tuple(axis.span for axis in on.problem.axes)
     _require(spans != problem.filter, "the filter is dense", on.case)
@@ -208,7 +208,7 @@ def _dilation(on: Trial) -> Iterator[str]:
     yield _differ("dw", dw, dw1[at])
 
 
-def _memory(on: Trial) -> Iterator[str]:
+def _memory(on: LawContext) -> Iterator[str]:
     """Check that memory order changes no value: channels last, and the memory order of the case."""
     layouts = dict(zip(on.case.call.roles, on.case.call.specs))
     for pass_ in ("fprop", "backward"):
@@ -224,7 +224,7 @@ def _memory(on: Trial) -> Iterator[str]:
                 yield _differ(f"{role} of plain and other memory", one, other)
 
 
-def _batch(on: Trial) -> Iterator[str]:
+def _batch(on: LawContext) -> Iterator[str]:
     """Check that a batch is its images one by one."""
     _require(on.problem.n > 1, "there is one image", on.case)
     dy, x, w = on.data("dy", "x", "w")
@@ -237,7 +237,7 @@ def _batch(on: Trial) -> Iterator[str]:
     yield _differ("db", db, sum(part[2] for part in parts))
 
 
-def _jvp(on: Trial) -> Iterator[str]:
+def _jvp(on: LawContext) -> Iterator[str]:
     """Check that the tangent is fprop(x_dot, w) + fprop(x, w_dot) + b_dot."""
     call = on.call("jvp", bias=True)
     x, w, b, x_dot, w_dot, b_dot = arrays = on.data(*call.roles)
@@ -247,7 +247,7 @@ def _jvp(on: Trial) -> Iterator[str]:
     yield _differ("y_dot and its terms", y_dot, terms)
 
 
-def _double_backward(on: Trial) -> Iterator[str]:
+def _double_backward(on: LawContext) -> Iterator[str]:
     """Check that double backward is the JVP, and backward with ddx and ddw."""
     call = on.call("double_backward", bias=True)
     ddx, ddw, ddb, dy, x, w = arrays = on.data(*call.roles)
@@ -260,7 +260,7 @@ def _double_backward(on: Trial) -> Iterator[str]:
 
 
 # By name: yields a sentence for each equation that fails, and empty texts for those that hold.
-LAWS: dict[str, Callable[[Trial], Iterator[str]]] = {
+LAWS: dict[str, Callable[[LawContext], Iterator[str]]] = {
     "adjoint": _adjoint,
     "linear": _linear,
     "groups": _groups,
@@ -291,7 +291,7 @@ def examine_laws(
     >>> examine_laws(parse("conv.fprop:n2c4k2g2_i5_f2_d2"), load("numpy")).verdict
     'pass'
     """
-    trial, line, held, refused = Trial(backend, case, excluded), str(case), 0, ""
+    trial, line, held, refused = LawContext(backend, case, excluded), str(case), 0, ""
     for name in laws:
         try:
             for reason in LAWS[name](trial):

@@ -22,7 +22,7 @@ Wrong = Callable[[Call, Operands], Results]
 Change = Callable[[Array, Call, str], Array]  # of one array: itself, the call, its role
 
 
-def right(call: Call, operands: Operands) -> Results:
+def oracle_results(call: Call, operands: Operands) -> Results:
     """Return the results of the oracle."""
     return oracle.evaluate(call, *operands)
 
@@ -37,22 +37,22 @@ def changed(
     )
 
 
-def both(base: str, change: Change) -> Wrong:
+def reading_and_writing(base: str, change: Change) -> Wrong:
     """Return a kernel that changes the operands and the results of this base role."""
 
     def wrong(call: Call, operands: Operands) -> Results:
         read = changed(call, call.roles, operands, base, change)
-        return changed(call, call.signature.results, right(call, read), base, change)
+        return changed(call, call.signature.results, oracle_results(call, read), base, change)
 
     return wrong
 
 
-def elsewhere(change: Callable[[Problem], Problem]) -> Wrong:
+def on_problem(change: Callable[[Problem], Problem]) -> Wrong:
     """Return a kernel that solves another problem of the same sizes."""
 
     def wrong(call: Call, operands: Operands) -> Results:
         plain = tuple(Spec(spec.dtype, device=spec.device) for spec in call.specs)
-        return right(replace(call, problem=change(call.problem), specs=plain), operands)
+        return oracle_results(replace(call, problem=change(call.problem), specs=plain), operands)
 
     return wrong
 
@@ -102,7 +102,7 @@ def sides_swapped(problem: Problem) -> Problem:
 
 
 def _shifted(call: Call, operands: Operands) -> Results:
-    return tuple(None if r is None else np.roll(r, 1) for r in right(call, operands))
+    return tuple(None if r is None else np.roll(r, 1) for r in oracle_results(call, operands))
 
 
 def _mirrored(call: Call, operands: Operands) -> Results:
@@ -115,7 +115,7 @@ def _mirrored(call: Call, operands: Operands) -> Results:
 
 def _without_last(call: Call, operands: Operands) -> Results:
     """Leave the last element of each result unwritten."""
-    results = right(call, operands)
+    results = oracle_results(call, operands)
     for result in results:
         if result is not None and result.size:
             result[(-1,) * result.ndim] = 0
@@ -139,22 +139,28 @@ GENERAL: Mutations = {
     "without its last element": (_always, _without_last),
 }
 OF_WINDOWS: Mutations = {
-    "last column unwritten": (_multiplies, both("y", zeroed(lambda call: np.s_[..., -1:]))),
+    "last column unwritten": (
+        _multiplies,
+        reading_and_writing("y", zeroed(lambda call: np.s_[..., -1:])),
+    ),
     "last column of windows unwritten": (
         lambda call: not _multiplies(call),
-        both("cols", zeroed(lambda call: np.s_[..., -1:])),
+        reading_and_writing("cols", zeroed(lambda call: np.s_[..., -1:])),
     ),
-    "last channel dropped": (_always, both("x", zeroed(lambda call: np.s_[:, -1:]))),
-    "last tap dropped": (_multiplies, both("w", zeroed(lambda call: np.s_[..., -1:]))),
+    "last channel dropped": (_always, reading_and_writing("x", zeroed(lambda call: np.s_[:, -1:]))),
+    "last tap dropped": (
+        _multiplies,
+        reading_and_writing("w", zeroed(lambda call: np.s_[..., -1:])),
+    ),
     "filter flipped": (
         lambda call: _multiplies(call) and max(call.problem.filter) > 1,
-        both("w", flipped),
+        reading_and_writing("w", flipped),
     ),
     "padding swapped": (
         lambda call: any(axis.lo != axis.hi for axis in call.problem.axes),
-        elsewhere(sides_swapped),
+        on_problem(sides_swapped),
     ),
-    "bias forgotten": (_multiplies, both("b", zeroed(lambda call: ...))),
+    "bias forgotten": (_multiplies, reading_and_writing("b", zeroed(lambda call: ...))),
 }
 
 

@@ -31,7 +31,7 @@ from .generate import Axes, chunk_cases, strategy
 from .shrink import shrink
 from .strategies import DTYPES
 from .workers.engine import Engine, Limits
-from .workers.worker import Report, Task
+from .workers.worker import ChunkReport, Task
 
 MAX_FILE = 1 << 20  # bytes of a skip or xfail file
 SHOWN = 5  # findings in the message of one test
@@ -219,12 +219,12 @@ def _run(court: Court, lines: list[str]) -> tuple[Counter[str], list[Finding]]:
     counts: Counter[str] = Counter()
     findings: list[Finding] = []
 
-    def receive(task: Task, report: Report) -> None:
+    def receive(task: Task, report: ChunkReport) -> None:
         findings.extend(report.findings)
         for key, n in report.counts.items():
             counts[key[3]] += n
 
-    task = Task(lines=tuple(lines), known=knownbugs.of(court.backend, court.known))
+    task = Task(lines=tuple(lines), known=knownbugs.regions_of(court.backend, court.known))
     court.started().run(iter([task]), receive)
     return counts, findings
 

@@ -51,13 +51,13 @@ def invalid_inputs(call: Call, given: Operands, seed: int = 0) -> list[Named]:
         return []  # without any product a backend need not look at the operands
     found: list[Named] = []
     for role, array in zip(call.roles, given):
-        if array is not None and role in _contradictable(call):
+        if array is not None and role in _checked_roles(call):
             for what, wrong in _variants(call, role, array, seed):
-                found.append((f"{role} {what}", _with(call, given, role, wrong)))
+                found.append((f"{role} {what}", _replace_operand(call, given, role, wrong)))
     return found
 
 
-def _with(call: Call, given: Operands, role: str, array: Array | None) -> Operands:
+def _replace_operand(call: Call, given: Operands, role: str, array: Array | None) -> Operands:
     return tuple(array if name == role else a for name, a in zip(call.roles, given))
 
 
@@ -74,7 +74,7 @@ def _of_shared(call: Call, given: Operands, seed: int) -> list[Named]:
         if role == "target" and call.specs[0].device == "cpu":
             variants.append(("names a class too many", np.full_like(array, call.problem.c)))
         for what, wrong in variants:
-            changed = _with(call, given, role, wrong)
+            changed = _replace_operand(call, given, role, wrong)
             if what.startswith("names") or not _is_valid(call, changed):
                 found.append((f"{role} {what}", changed))
     return found
@@ -104,7 +104,7 @@ def _shared_letters(call: Call) -> dict[str, str]:
     return found
 
 
-def _contradictable(call: Call) -> set[str]:
+def _checked_roles(call: Call) -> set[str]:
     """Return the roles that a wanted result multiplies with another, and a bias with them.
 
     Operands that no result needs may be anything, and db needs dy alone.

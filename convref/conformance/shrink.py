@@ -38,7 +38,7 @@ def weight(case: Case) -> tuple[int, ...]:
     for name, least in _per_axis_fields(problem).items():
         sizes += [abs(size - least) for size in getattr(problem, name)]
     sizes += [abs(edge) for pair in problem.padding for edge in pair]
-    flags = len(_unusual(problem)) + max(1, sum(call.mask)) + len(call.carried)
+    flags = len(_nondefaults(problem)) + max(1, sum(call.mask)) + len(call.carried)
     views = 2 * (call.dtype != "f32") + 2 * len(case.around)
     for spec in call.specs:
         views += bool(spec.order) + 2 * len(spec.step) + 2 * len(spec.expand) + bool(spec.offset)
@@ -56,7 +56,7 @@ def _added(problem: Problem) -> dict[str, int]:
     return {field.name: 0 for field in problem.KEYS.values() if field.codec == "sizes"}
 
 
-def _unusual(problem: Problem) -> dict[str, Any]:
+def _nondefaults(problem: Problem) -> dict[str, Any]:
     usual = {field.name: field.default for field in fields(problem)}
     names = [field.name for field in problem.KEYS.values() if field.codec != "sizes"]
     return {name: usual[name] for name in names if getattr(problem, name) != usual[name]}
@@ -88,17 +88,17 @@ def _in_f32(case: Case) -> Case | None:
     return _called(case, specs=tuple(replace(s, dtype="f32") for s in case.call.specs))
 
 
-def _plain(spec: Spec) -> Spec:
+def _default_spec(spec: Spec) -> Spec:
     return Spec(spec.dtype, device=spec.device)
 
 
-def _with(values: Sequence[Any], at: int, value: Any) -> tuple[Any, ...]:
+def _replace_at(values: Sequence[Any], at: int, value: Any) -> tuple[Any, ...]:
     return (*values[:at], value, *values[at + 1 :])
 
 
 def _padded(problem: Problem, axis: int, side: int, size: int) -> tuple[Any, ...]:
     """Return the padding with one edge changed."""
-    return _with(problem.padding, axis, _with(problem.padding[axis], side, size))
+    return _replace_at(problem.padding, axis, _replace_at(problem.padding[axis], side, size))
 
 
 def _smaller(value: int, least: int) -> Iterator[int]:
@@ -123,12 +123,12 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
     call, problem = case.call, case.call.problem
     for around in ((), *((name,) for name in case.around)):
         yield replace(case, around=around)
-    yield _called(case, specs=tuple(map(_plain, call.specs)))
+    yield _called(case, specs=tuple(map(_default_spec, call.specs)))
     yield _in_f32(case)  # while sizes are large: with the smallest ones it may take another path
     yield from _lower_ranks(case)
     yield from _channel_steps(case)
-    for name in _unusual(problem):
-        yield _usual(case, name)
+    for name in _nondefaults(problem):
+        yield _with_default(case, name)
     if call.op == "conv":
         yield from _conv_steps(case, call.conv)
     if problem.padding:
@@ -137,7 +137,7 @@ def _neighbours(case: Case) -> Iterator[Case | None]:
         values = getattr(problem, name)
         for axis, value in enumerate(values):
             for smaller in _smaller(value, least):
-                yield _changed(case, **{name: _with(values, axis, smaller)})
+                yield _changed(case, **{name: _replace_at(values, axis, smaller)})
     if problem.padding:
         yield from _pad_steps(case)
     elif "output" in dict(problem.SIZES):
@@ -152,17 +152,19 @@ def _ratio_steps(case: Case) -> Iterator[Case | None]:
         for fewer in _smaller(made, 1):
             for smaller in {size * fewer // made, -(-size * fewer // made)} if made else {size}:
                 sizes = {"input": max(1, smaller), "output": fewer}
-                given = {name: _with(getattr(problem, name), axis, v) for name, v in sizes.items()}
+                given = {
+                    name: _replace_at(getattr(problem, name), axis, v) for name, v in sizes.items()
+                }
                 yield _changed(case, **given)
 
 
-def _usual(case: Case, name: str) -> Case | None:
+def _with_default(case: Case, name: str) -> Case | None:
     """Return the case with a key at its default, and added sizes at 0 where that requires it.
 
     With another axis `dim`, the sizes of the two axes are exchanged.
     """
     problem = case.call.problem
-    default = {name: _unusual(problem)[name]}
+    default = {name: _nondefaults(problem)[name]}
     if name == "dim":
         shape = [problem.n, problem.c, *problem.input]
         old, new = problem.dim, default[name]
@@ -195,7 +197,7 @@ def _conv_steps(case: Case, problem: ConvProblem) -> Iterator[Case | None]:
     yield _changed(case, transposed=False, output_padding=0, padding=mirrored)
     pointwise = {"filter": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0}
     yield _changed(case, **pointwise, input=problem.output)
-    plain = _called(case, specs=tuple(map(_plain, case.call.specs))) or case
+    plain = _called(case, specs=tuple(map(_default_spec, case.call.specs))) or case
     yield _changed(plain, **pointwise, input=(prod(problem.output),))
     terms = problem.c // problem.groups * prod(problem.filter)
     side = isqrt(terms)
@@ -221,7 +223,7 @@ def _lower_ranks(case: Case) -> Iterator[Case | None]:
         letters = SPATIAL[problem.rank]
         rest = letters[:axis] + letters[axis + 1 :]
         renamed = {letters[axis]: "", **dict(zip(rest, SPATIAL[problem.rank - 1]))}
-        plain = tuple(map(_plain, case.call.specs))
+        plain = tuple(map(_default_spec, case.call.specs))
         for more, specs in (
             ({}, tuple(_renamed(spec, renamed) for spec in case.call.specs)),
             ({}, plain),
@@ -270,7 +272,7 @@ def _pad_steps(case: Case) -> Iterator[Case | None]:
         for side in (0, 1):
             for smaller in _smaller(pair[side], 0):
                 yield _changed(case, padding=_padded(problem, axis, side, smaller))
-                yield _changed(case, padding=_with(problem.padding, axis, (smaller, smaller)))
+                yield _changed(case, padding=_replace_at(problem.padding, axis, (smaller, smaller)))
         yield from _joint_steps(case, axis)
 
 
@@ -280,19 +282,19 @@ def _joint_steps(case: Case, axis: int) -> Iterator[Case | None]:
     for step in (problem.filter[axis] // 2, 2, 1):  # filter and image; either and its padding
         for names in (("filter", "input"), ("filter",), ("input",)):
             given = {name: getattr(problem, name) for name in names}
-            sizes = {name: _with(v, axis, v[axis] - step) for name, v in given.items()}
+            sizes = {name: _replace_at(v, axis, v[axis] - step) for name, v in given.items()}
             pads = problem.padding
             if len(names) == 1:
                 lo, hi = pads[axis]
                 narrower = (lo - (lo > 0) * ((step + 1) // 2), hi - (hi > 0) * (step // 2))
-                pads = _with(pads, axis, narrower)
+                pads = _replace_at(pads, axis, narrower)
             if step and all(values[axis] >= 1 for values in sizes.values()):
                 yield _changed(case, **sizes, padding=pads)
     for side, edge in enumerate(problem.padding[axis]):
         if edge < 0 and problem.input[axis] > 1:
             for less, pad in ((1, edge + 1), (-edge, 0), (-edge, -edge)):
                 # a crop and the positions it cuts off
-                image = _with(problem.input, axis, max(1, problem.input[axis] - less))
+                image = _replace_at(problem.input, axis, max(1, problem.input[axis] - less))
                 yield _changed(case, input=image, padding=_padded(problem, axis, side, pad))
 
 
@@ -307,7 +309,7 @@ def _call_steps(case: Case) -> Iterator[Case | None]:
     yield _in_f32(case)
     for i, spec in enumerate(call.specs):
         for simpler in (
-            _plain(spec),
+            _default_spec(spec),
             replace(spec, offset=0),
             replace(spec, step=()),
             *(replace(spec, step=(step,)) for step in spec.step),
@@ -315,7 +317,7 @@ def _call_steps(case: Case) -> Iterator[Case | None]:
             replace(spec, order=""),
         ):
             if simpler != spec:
-                yield _called(case, specs=_with(call.specs, i, simpler))
+                yield _called(case, specs=_replace_at(call.specs, i, simpler))
     for fill in SIMPLE_FILLS:
         if fill != case.fill:
             yield replace(case, fill=fill)
@@ -405,16 +407,16 @@ Probe = tuple[str, str, Case | None, Case | None]
 def _probes(case: Case) -> Iterator[Probe]:
     yield from _size_probes(case)
     problem = case.call.problem
-    for name in _unusual(problem):
+    for name in _nondefaults(problem):
         value = getattr(problem, name)
         text = f"= {int(value) if isinstance(value, bool) else value}"
-        yield name, text, _usual(case, name), None
+        yield name, text, _with_default(case, name), None
     for name, least in _per_axis_fields(problem).items():
         values = getattr(problem, name) if least else ()
         for axis, value in enumerate(values):
             label = name if len(values) == 1 else f"{name}[{axis}]"
             plain, larger = (
-                _changed(case, **{name: _with(values, axis, v)}) for v in (1, value + 1)
+                _changed(case, **{name: _replace_at(values, axis, v)}) for v in (1, value + 1)
             )
             yield label, f">= {value}", plain if value != 1 else None, larger
     for axis, pair in enumerate(problem.padding):
@@ -443,6 +445,6 @@ def _spec_probes(case: Case) -> Iterator[Probe]:
     if call.dtype != "f32":
         yield "dtype", f"= {call.dtype}", _in_f32(case), None
     for role, spec in zip(call.roles, call.specs):
-        if spec != _plain(spec):
-            specs = _with(call.specs, call.roles.index(role), _plain(spec))
+        if spec != _default_spec(spec):
+            specs = _replace_at(call.specs, call.roles.index(role), _default_spec(spec))
             yield f"mem.{role}", "as it is", _called(case, specs=specs), None

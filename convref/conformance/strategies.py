@@ -314,17 +314,17 @@ def cases(
     def build(tape: Tape) -> Case:
         call = drawn.build(tape)
         fill = tape.choose if OPS[call.op].multiplies else tape.pick
-        return Case(call, fill(suitable(call, fills)), tape.word(2))
+        return Case(call, fill(suitable_fills(call, fills)), tape.word(2))
 
     return Built(build, drawn.size, drawn.large)
 
 
-def suitable(call: Call, fills: tuple[str, ...]) -> list[str]:
+def suitable_fills(call: Call, fills: tuple[str, ...]) -> list[str]:
     """Return those of some fills that the type of a call has and that suit its op."""
-    return _suitable(call.op, call.dtype, fills)
+    return _fills_of(call.op, call.dtype, fills)
 
 
 @cache
-def _suitable(op: str, dtype: str, fills: tuple[str, ...]) -> list[str]:
+def _fills_of(op: str, dtype: str, fills: tuple[str, ...]) -> list[str]:
     possible = [fill for fill in fills if available(fill, dtype)] or ["int"]
     return [fill for fill in possible if fill not in OPS[op].unsuitable_fills] or possible

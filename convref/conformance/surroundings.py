@@ -73,7 +73,7 @@ class Guards:
         backend.run_into(call, outputs, *operands)
         return outputs
 
-    def broken(self) -> str:
+    def violation(self) -> str:
         """Return which band was written to, and where; empty if none was."""
         for role, band, whole in self.buffers:
             size = band // BAND
@@ -86,7 +86,7 @@ class Guards:
         return ""
 
 
-def surrounded(case: Case, index: int, backend: Any) -> Case:
+def with_surroundings(case: Case, index: int, backend: Any) -> Case:
     """Return the example at `index` of a chunk: one in 8 has calls or memory around it.
 
     No two threads call a backend that is `serial`, and no earlier calls one that is `stateless`.

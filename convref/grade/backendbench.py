@@ -16,7 +16,7 @@ import torch
 
 from ..errors import invalid
 from .problem import TEST, Solution, Trial, in_file
-from .sizes import Sizes, Source, chosen
+from .sizes import Sizes, Source, grading_sizes
 
 _DTYPES = {"bf16": torch.bfloat16, "b8": torch.bool, "u8": torch.uint8}
 _DTYPES |= {f"f{n}": getattr(torch, f"float{n}") for n in (16, 32, 64)}
@@ -50,7 +50,7 @@ class BackendBench:
     def sizes(self) -> Iterator[Sizes]:
         """Yield the sizes of each test at which it is affordable."""
         for number, test in enumerate(self._tests):
-            for sizes in chosen(test, self._built):
+            for sizes in grading_sizes(test, self._built):
                 yield {TEST: number} | sizes
 
     def trial(self, sizes: Sizes, seed: int) -> Trial:

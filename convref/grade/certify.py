@@ -13,7 +13,7 @@ from ..judge import Numerics
 from ..judge.programs import Program, judged_mutants
 from .gpumode import GpuMode
 from .grading import class_of, kinds_of_data, load, trials
-from .problem import Problem, Trial
+from .problem import BenchmarkProblem, Trial
 
 LOOSE = 1e-2  # a tolerance that other benchmarks have
 
@@ -51,7 +51,7 @@ def certify(
     numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
     for path in problems(format, Path(folder)):
         try:
-            yield _certified(format, path, seed, numerics)
+            yield _certificate(format, path, seed, numerics)
         except (ConvrefError, UnsupportedError) as error:
             yield Certificate(_name(path), refused=str(error))
 
@@ -77,7 +77,7 @@ def _number(path: Path) -> tuple[str, int, str]:
     return str(path.parent), int(digits) if digits.isdecimal() else 0, path.stem
 
 
-def _certified(format: str, path: Path, seed: int, numerics: Numerics) -> Certificate:
+def _certificate(format: str, path: Path, seed: int, numerics: Numerics) -> Certificate:
     """Return a certificate: its rule on its data at the first sizes, the judge on all."""
     posed = load(format, path)
     known: dict[str, None] = {}
@@ -92,8 +92,8 @@ def _certified(format: str, path: Path, seed: int, numerics: Numerics) -> Certif
             if any(_differs(got, value) for got, value in pairs):
                 differ.add(name)
             if not number and kind == "given":
-                own |= {name} if all(_close(*pair, posed.tolerance) for pair in pairs) else set()
-                loose |= {name} if all(_close(*pair, LOOSE) for pair in pairs) else set()
+                own |= {name} if all(_is_close(*pair, posed.tolerance) for pair in pairs) else set()
+                loose |= {name} if all(_is_close(*pair, LOOSE) for pair in pairs) else set()
             caught |= set() if passes else {name}
     names = [name for name in known if name in differ]
     return Certificate(
@@ -106,7 +106,7 @@ def _certified(format: str, path: Path, seed: int, numerics: Numerics) -> Certif
     )
 
 
-def _all_data(posed: Problem, seed: int) -> Iterator[tuple[int, str, Trial, Any]]:
+def _all_data(posed: BenchmarkProblem, seed: int) -> Iterator[tuple[int, str, Trial, Any]]:
     for number, (_, trial) in enumerate(trials(posed, seed)):
         for kind, data in kinds_of_data(trial, 1, seed + number):
             yield number, kind, trial, data
@@ -117,7 +117,7 @@ def _differs(got: Any, value: Any) -> bool:
     return bool(((got != right) & ~(got.isnan() & right.isnan())).any())
 
 
-def _close(got: Any, value: Any, tolerance: float) -> bool:
+def _is_close(got: Any, value: Any, tolerance: float) -> bool:
     far = (got.double() - value.double()).abs()
     return bool((far <= tolerance + tolerance * value.double().abs()).all())
 

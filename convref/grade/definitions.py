@@ -14,7 +14,7 @@ import torch
 
 from ..errors import UnsupportedError, a_kind, invalid, shorten
 from .problem import TEST, Solution, Trial, in_file
-from .sizes import Sizes, Source, chosen
+from .sizes import Sizes, Source, grading_sizes
 
 _WORKLOADS = 3  # of a problem that are graded: others have the same inputs at other sizes
 _INTEGERS = 16  # integers are below it
@@ -50,7 +50,7 @@ class Definition:
                 return self._reference["run"], self._arguments(number, names["axes"]())
 
             drawn = {given["type"] for given in workload["inputs"].values()} <= {"random", "scalar"}
-            for sizes in chosen(self._sources[number], build) if drawn else ({},):
+            for sizes in grading_sizes(self._sources[number], build) if drawn else ({},):
                 yield {TEST: number} | sizes
 
     def trial(self, sizes: Sizes, seed: int) -> Trial:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from ..errors import invalid
 from ..judge import Numerics
-from ..judge.programs import Program, judged
+from ..judge.programs import Program, judge_results
 from .problem import TEST, Solution, Trial, importing, in_file, wrong_form
 from .sizes import Sizes
 
@@ -99,7 +99,7 @@ def check_implementation(
         return False, reason
     numerics = Numerics(arithmetic) if isinstance(arithmetic, str) else arithmetic
     program = Program(lambda given: reference(_copied(given)), (data,), {}, numerics)
-    report = judged(program, output)
+    report = judge_results(program, output)
     return bool(report), "" if report else report.verdict.reason or report.verdict.kind
 
 

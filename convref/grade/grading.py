@@ -17,17 +17,17 @@ from torch.utils._pytree import tree_leaves
 from ..arrays import missing
 from ..errors import ConvrefError, UnsupportedError, invalid, shorten
 from ..judge import Numerics
-from ..judge.programs import Power, Program, for_program, judged, judged_mutants
+from ..judge.programs import Power, Program, for_program, judge_results, judged_mutants
 from .backendbench import BackendBench
 from .definitions import Definition
 from .gpumode import GpuMode
 from .huggingface import HuggingFace
 from .kernelbench import KernelBench
-from .problem import TEST, Problem, Trial, wrong_form
+from .problem import TEST, BenchmarkProblem, Trial, wrong_form
 from .session import EndedError, Limits, Session
 from .sizes import Sizes
 
-FORMATS: dict[str, type[Problem]] = {
+FORMATS: dict[str, type[BenchmarkProblem]] = {
     "kernelbench": KernelBench,
     "gpumode": GpuMode,
     "backendbench": BackendBench,
@@ -230,7 +230,7 @@ def _check_device(device: str) -> None:
         raise UnsupportedError(f"grade: device is {device}, and {reason}")
 
 
-def load(format: str, problem: str | Path) -> Problem:
+def load(format: str, problem: str | Path) -> BenchmarkProblem:
     """Return a problem of a benchmark."""
     of_format = class_of(format)
     if not Path(problem).is_file():
@@ -239,14 +239,14 @@ def load(format: str, problem: str | Path) -> Problem:
         return of_format(Path(problem))  # type: ignore[call-arg]
 
 
-def class_of(format: str) -> type[Problem]:
+def class_of(format: str) -> type[BenchmarkProblem]:
     """Return the class of the problems of a format."""
     if format not in FORMATS:
         raise invalid("grade", f"format is {shorten(format, 40)}, needs {', '.join(FORMATS)}")
     return FORMATS[format]
 
 
-def trials(posed: Problem, seed: int, full: bool = False) -> Iterator[tuple[Sizes, Trial]]:
+def trials(posed: BenchmarkProblem, seed: int, full: bool = False) -> Iterator[tuple[Sizes, Trial]]:
     """Yield a problem at each of its sizes, or each of its tests at its own."""
     with _code_of(posed.name):
         all_ = posed.sizes()
@@ -282,7 +282,7 @@ def _draws(
     for kind, data in kinds_of_data(trial, draws, seed):
         inputs, named = data
         with _code_of(found.problem):
-            request = trial.requested(inputs, named)
+            request = trial.request_of(inputs, named)
         if request.get("packed") and "init" not in request:
             raise invalid("grade", "packed needs a solution that is a module")
         if backward and request.get("outputs"):
@@ -323,7 +323,7 @@ def _judged(
 ) -> Draw:
     if reason := wrong_form(actual):
         return Draw(sizes, kind, "wrong", reason)
-    report = judged(Program(reference, tuple(data), {}, numerics), actual)
+    report = judge_results(Program(reference, tuple(data), {}, numerics), actual)
     found = report.verdict
     undecided = max(v.undecided for v in report.verdicts.values())
     worst = min(found.worst, sys.float_info.max)  # JSON has no infinity

@@ -15,7 +15,7 @@ import torch
 
 from ..errors import invalid
 from .problem import TEST, Solution, Trial, importing, in_file
-from .sizes import Sizes, Source, chosen
+from .sizes import Sizes, Source, grading_sizes
 
 
 class Benchmark:
@@ -43,7 +43,7 @@ class HuggingFace:
             node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)
         }
         self._source = _Script(text, str(path), {n for n in methods if n.startswith("setup")})
-        self._workloads = sorted(self._found(self._source.run({})))
+        self._workloads = sorted(self._workload_names(self._source.run({})))
         if not self._workloads:
             raise invalid("grade", f"{path} has no class with benchmark_X and verify_X methods")
 
@@ -52,17 +52,17 @@ class HuggingFace:
         for number in range(len(self._workloads)):
 
             def build(names: dict[str, Any], number: int = number) -> tuple[Any, Any]:
-                benchmark, name = self._made(names, number)
+                benchmark, name = self._set_up(names, number)
                 return lambda: _verified(benchmark, name), ()
 
-            for sizes in chosen(self._source, build):
+            for sizes in grading_sizes(self._source, build):
                 yield {TEST: number} | sizes
 
     def trial(self, sizes: Sizes, seed: int) -> Trial:
         """Return a workload, with another seed; its inputs are the tensors of the benchmark."""
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            benchmark, name = self._made(self._source.run(sizes), sizes.get(TEST, 0))
+            benchmark, name = self._set_up(self._source.run(sizes), sizes.get(TEST, 0))
         names = [n for n, value in vars(benchmark).items() if n not in ("out", "kernel")]
         inputs = [getattr(benchmark, n) for n in names]
 
@@ -85,7 +85,7 @@ class HuggingFace:
         files = {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
         return Solution(files, "__init__.py", "")
 
-    def _found(self, names: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    def _workload_names(self, names: dict[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the class and the name of each workload."""
         for name, value in names.items():
             if isinstance(value, type) and hasattr(value, "setup"):
@@ -94,7 +94,7 @@ class HuggingFace:
                     if workload != method and hasattr(value, f"benchmark_{workload}"):
                         yield name, workload
 
-    def _made(self, names: dict[str, Any], number: int) -> tuple[Any, str]:
+    def _set_up(self, names: dict[str, Any], number: int) -> tuple[Any, str]:
         """Return the benchmark of a workload after its setup, and the name of the workload."""
         kind, name = self._workloads[number]
         benchmark = names[kind]()

@@ -8,7 +8,7 @@ import torch
 
 from ..errors import invalid
 from .problem import Solution, Trial, in_file
-from .sizes import Sizes, Source, chosen
+from .sizes import Sizes, Source, grading_sizes
 
 _FUNCTIONS = ("get_inputs", "get_init_inputs")
 
@@ -28,7 +28,7 @@ class KernelBench:
 
     def sizes(self) -> Iterator[Sizes]:
         """Yield sizes at which the problem is affordable."""
-        return chosen(self._source, _built)
+        return grading_sizes(self._source, _built)
 
     def trial(self, sizes: Sizes, seed: int) -> Trial:
         """Return the problem with weights and inputs of this seed; weights are `named`."""

@@ -48,7 +48,7 @@ class Trial:
     request: dict[str, Any] = field(default_factory=dict)
     call: Callable[[list[Any], dict[str, Any]], dict[str, Any]] | None = None
 
-    def requested(self, inputs: list[Any], named: dict[str, Any]) -> dict[str, Any]:
+    def request_of(self, inputs: list[Any], named: dict[str, Any]) -> dict[str, Any]:
         """Return what the process of a solution gets for these arguments."""
         found = self.call(inputs, named) if self.call else {"inputs": inputs, "named": named}
         return self.request | found
@@ -97,7 +97,7 @@ class Solution:
         return any(_TRITON.search(data) for data in self.files.values())
 
 
-class Problem(Protocol):
+class BenchmarkProblem(Protocol):
     """A problem of a benchmark."""
 
     name: str

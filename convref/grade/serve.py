@@ -39,9 +39,9 @@ def main() -> None:
         if device == "cpu":
             device = torch.empty(0).device.type  # "cuda" where kernels run as PTX
         try:
-            solution = loaded(Path(folder, file), entry)
+            solution = load_solution(Path(folder, file), entry)
         except BaseException as error:  # a solution may raise anything
-            send(channel, {"error": f"loading raises {_said(error)}"})
+            send(channel, {"error": f"loading raises {_describe_error(error)}"})
             return
         send(channel, {"ready": True})
         _serve(channel, solution, device)
@@ -62,18 +62,18 @@ def _serve(channel: socket.socket, solution: Any, device: str) -> None:
         number += 1
         torch.use_deterministic_algorithms(number % 2 == 0, warn_only=True)  # fills new memory
         try:
-            answer = {"output": computed(solution, request, device)}
+            answer = {"output": run_solution(solution, request, device)}
             pack(answer)
         except BaseException as error:
-            answer = {"error": f"raises {_said(error)}"}
+            answer = {"error": f"raises {_describe_error(error)}"}
         send(channel, answer)
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:500]}"
 
 
-def loaded(path: Path, entry: str) -> Any:
+def load_solution(path: Path, entry: str) -> Any:
     """Return the function or class of a solution, or its module."""
     folder = str(path.parent)
     sys.path.insert(0, folder)
@@ -94,9 +94,9 @@ def _named(module: Any, entry: str) -> Any:
     return getattr(module, entry)
 
 
-def computed(solution: Any, request: dict[str, Any], device: str) -> Any:
+def run_solution(solution: Any, request: dict[str, Any], device: str) -> Any:
     """Return what the solution computes, and its gradients if cotangents are given."""
-    inputs, named = _placed("operand", (request["inputs"], request["named"]), device)
+    inputs, named = _poisoned_copies("operand", (request["inputs"], request["named"]), device)
     cotangents = request.get("cotangents")
     if cotangents is not None:
         inputs, named = tree_map(_differentiable, (inputs, named))
@@ -119,7 +119,7 @@ def computed(solution: Any, request: dict[str, Any], device: str) -> Any:
         return found
     results = [t for t in _floats(found) if t.requires_grad]
     return torch.autograd.grad(
-        results, leaves, _placed("cotangent", cotangents, device), allow_unused=True
+        results, leaves, _poisoned_copies("cotangent", cotangents, device), allow_unused=True
     )
 
 
@@ -172,7 +172,7 @@ def _differentiable(leaf: Any) -> Any:
     return leaf.requires_grad_() if floats else leaf
 
 
-def _placed(kind: str, tree: Any, device: str) -> Any:
+def _poisoned_copies(kind: str, tree: Any, device: str) -> Any:
     """Return copies in poisoned memory, at addresses that earlier operands had."""
     leaves, form = tree_flatten(tree)
     for place, leaf in enumerate(leaves):
@@ -202,12 +202,12 @@ def send(channel: socket.socket, message: Any) -> None:
 
 def receive(channel: socket.socket) -> Any:
     """Return the next message, None at the end."""
-    head = _exactly(channel, 8)
+    head = _read_exactly(channel, 8)
     size = int.from_bytes(head, "little")
-    return unpack(_exactly(channel, size)) if len(head) == 8 else None
+    return unpack(_read_exactly(channel, size)) if len(head) == 8 else None
 
 
-def _exactly(channel: socket.socket, size: int) -> bytes:
+def _read_exactly(channel: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size and (part := channel.recv(min(1 << 20, size - len(data)))):
         data += part

@@ -162,7 +162,7 @@ class Session:
             except BlockingIOError:
                 continue
             except OSError:
-                raise self._ended() from None
+                raise self._ended_error() from None
 
     def _read(self, size: int, ends: float) -> bytes:
         data = bytearray()
@@ -175,7 +175,7 @@ class Session:
             except OSError:
                 part = b""
             if not part:
-                raise self._ended()
+                raise self._ended_error()
             data += part
         return bytes(data)
 
@@ -207,7 +207,7 @@ class Session:
             return f"it wrote {written >> 20} MiB of files, limit {self.limits.files >> 20}"
         return ""
 
-    def _ended(self) -> EndedError:
+    def _ended_error(self) -> EndedError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
         self._output.seek(max(0, os.fstat(self._output.fileno()).st_size - 300))

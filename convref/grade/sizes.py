@@ -86,7 +86,7 @@ def _number(node: ast.AST) -> int | None:
     return value if type(value) is int and value < _HUGE else None
 
 
-def chosen(source: Source, build: Callable[[dict[str, Any]], Any]) -> Iterator[Sizes]:
+def grading_sizes(source: Source, build: Callable[[dict[str, Any]], Any]) -> Iterator[Sizes]:
     """Yield sizes at which the problem is affordable: reduced alike, then each number alone large.
 
     `build` returns the reference and its arguments, of what the source defines. The numbers of the
@@ -107,7 +107,7 @@ def chosen(source: Source, build: Callable[[dict[str, Any]], Any]) -> Iterator[S
         long = dict(least)
         while 2 * long[number] < number and cost(long | {number: 2 * long[number]}) <= BUDGET:
             long[number] *= 2
-        if (found := _odd(long, cost)) != small:
+        if (found := _with_odd_sizes(long, cost)) != small:
             yield found
 
 
@@ -132,7 +132,7 @@ def _reduced(
     return found
 
 
-def _odd(sizes: Sizes, cost: Callable[[Sizes], float]) -> Sizes:
+def _with_odd_sizes(sizes: Sizes, cost: Callable[[Sizes], float]) -> Sizes:
     """Return the sizes with as many odd numbers as the reference allows."""
     found = dict(sizes)
     for number, size in sizes.items():

@@ -88,7 +88,7 @@ def judge(
     judged = partial(_of_all, results, numerics, zero_mean, only)
     verdict = judged(ref)
     if verdict.kind == "wrong" and verdict.tier != "form":
-        return ties.settled(ref, numerics, verdict, judged)
+        return ties.best_verdict(ref, numerics, verdict, judged)
     return verdict
 
 

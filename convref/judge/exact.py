@@ -6,7 +6,7 @@ from .. import dtypes, oracle
 from ..arrays import Array
 from .numerics import Numerics
 from .references import Exhibit
-from .verdicts import Verdict, element, first
+from .verdicts import Verdict, element, first_index
 
 
 def applies(it: Exhibit, numerics: Numerics) -> bool:
@@ -28,10 +28,10 @@ def _is_exact(it: Exhibit, numerics: Numerics) -> bool:
     digits = min(dtypes.number(wide).digits, numerics.digits)
     limit = 2.0 ** min(digits, dtypes.number(dtypes.accumulator(code)).digits)
     scale = numerics.growth * ref.call.problem.grain
-    return most(it) * scale <= limit or float(it.sums.max()) * scale <= limit
+    return largest_sum(it) * scale <= limit or float(it.sums.max()) * scale <= limit
 
 
-def most(it: Exhibit) -> float:
+def largest_sum(it: Exhibit) -> float:
     """Return a number that no sum of absolute values exceeds: that of the largest operands."""
     scaled = "scale" in it.terms.by or (it.call.op, it.call.pass_) in oracle.MAGNITUDES
     if it.terms.kind != "sum" or scaled:
@@ -46,7 +46,7 @@ def verdict(it: Exhibit) -> Verdict:
     wrong = ~np.asarray(_same(it, want), bool)
     if not wrong.any():
         return Verdict("pass", "exact", it.role, outputs=it.got.size)
-    at, faults = first(wrong), int(wrong.sum())
+    at, faults = first_index(wrong), int(wrong.sum())
     got, right = it.got[at], want[at]
     reason = (
         f"{element(it.role, at)} is {got}, needs exactly {right} "

@@ -59,12 +59,12 @@ def kinds(call: Call, operands: Sequence[Array | None]) -> dict[str, Kinds]:
     )
     with np.errstate(all="ignore"):
         return {
-            role: _find(call, TERMS[call.op, call.pass_, role].kind)(call, role, wide)
+            role: _rule_of(call, TERMS[call.op, call.pass_, role].kind)(call, role, wide)
             for role in call.wanted
         }
 
 
-def _find(call: Call, kind: str) -> Callable[..., Kinds]:
+def _rule_of(call: Call, kind: str) -> Callable[..., Kinds]:
     if kind == "weighted":
         return _weighted_kinds
     if kind != "sum":

@@ -11,7 +11,7 @@ from ..case import Call
 from .numerics import UNITS, Numerics, gamma
 from .proven import Distance, accumulator_dtype, real_products
 from .references import Exhibit
-from .verdicts import Verdict, beyond
+from .verdicts import Verdict, beyond_limit
 
 FALSE_ALARM = 1e-9  # probability with which tier 3 may suspect a correct result
 
@@ -23,14 +23,14 @@ def applies(model: Numerics) -> bool:
 
 def suspicion(it: Exhibit, found: Distance) -> Verdict | None:
     """Return the verdict on errors that random rounding very rarely reaches, or None."""
-    limit = _likely(it.call, it.role, it.value, it.sums, found.model) + found.moved
+    limit = _limit(it.call, it.role, it.value, it.sums, found.model) + found.moved
     odd = (found.error > limit) & found.judged & np.isfinite(found.error)
     if not odd.any():
         return None
-    return beyond("suspect", "statistical", it, found.error, limit, odd, found.worst)
+    return beyond_limit("suspect", "statistical", it, found.error, limit, odd, found.worst)
 
 
-def _likely(call: Call, role: str, value: Array, sums: Array, model: Numerics) -> Array:
+def _limit(call: Call, role: str, value: Array, sums: Array, model: Numerics) -> Array:
     part, n = real_products(call), max(1, call.products(role))
     spread = sqrt(2 * log(2 * max(1, value.size) * n / FALSE_ALARM))
     out = dtypes.number(call.dtype_of(role))

@@ -7,7 +7,7 @@ import numpy as np
 from ..arrays import Array
 from .kinds import Kinds
 from .references import Exhibit
-from .verdicts import Verdict, element, first
+from .verdicts import Verdict, element, first_index
 
 
 def fault(it: Exhibit, strict: bool) -> Verdict | None:
@@ -17,9 +17,9 @@ def fault(it: Exhibit, strict: bool) -> Verdict | None:
     """
     if it.kinds is None:
         return None
-    for wrong, needs in _wrong(it.kinds, it.got, strict):
+    for wrong, needs in _wrong_kinds(it.kinds, it.got, strict):
         if wrong.any():
-            at = first(wrong)
+            at = first_index(wrong)
             reason = f"{element(it.role, at)} is {it.got[at]}, needs {needs}"
             return Verdict(
                 "wrong", "proven", it.role, reason, at, it.got[at], needs, np.inf, 0.0, faults=1
@@ -27,7 +27,7 @@ def fault(it: Exhibit, strict: bool) -> Verdict | None:
     return None
 
 
-def judged(it: Exhibit) -> Array:
+def judged_by_bounds(it: Exhibit) -> Array:
     """Return where the result is a number that the bounds judge."""
     numbers = np.ones(it.got.shape, bool) if it.kinds is None else _numbers(it.kinds, it.got)
     if it.terms.kind == "formula":
@@ -35,7 +35,7 @@ def judged(it: Exhibit) -> Array:
     return numbers
 
 
-def _wrong(kinds: Kinds, got: Array, strict: bool) -> Iterator[tuple[Array, str]]:
+def _wrong_kinds(kinds: Kinds, got: Array, strict: bool) -> Iterator[tuple[Array, str]]:
     """Yield where an output is not of a kind that it must have, with that kind."""
     nan = got != got
     excused = nan & kinds.lenient & (not strict)

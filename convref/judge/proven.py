@@ -9,10 +9,10 @@ import numpy as np
 from .. import dtypes, oracle
 from ..arrays import Array
 from ..case import Call
-from .nonfinite import judged
+from .nonfinite import judged_by_bounds
 from .numerics import TF32_ETA, UNITS, Numerics, gamma
 from .references import Exhibit, finite_part
-from .verdicts import Verdict, beyond
+from .verdicts import Verdict, beyond_limit
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Distance:
 
 def measured(it: Exhibit, numerics: Numerics) -> Distance:
     """Return the errors of the result, their limits and which of them the bound explains."""
-    model, among = numerics.held_to(it.call.dtype), judged(it)
+    model, among = numerics.held_to(it.call.dtype), judged_by_bounds(it)
     with np.errstate(all="ignore"):
-        moved = _moved(it, model)
+        moved = _position_error(it, model)
         limit = bound(it.call, it.role, it.value, it.sums, model, it.ref.largest, moved)
         error = np.abs(it.got.astype(it.value.dtype) - it.value)
         fine = (error <= limit) | np.isinf(limit) | _overflows(it, limit, model) | ~among
@@ -49,7 +49,7 @@ def verdict(it: Exhibit, found: Distance, numerics: Numerics) -> Verdict:
     if found.fine.all():
         return Verdict("pass", "proven", it.role, outputs=it.got.size, worst=found.worst)
     kind = "suspect" if numerics.model == "undeclared" else "wrong"
-    return beyond(kind, "proven", it, found.error, found.limit, ~found.fine, found.worst)
+    return beyond_limit(kind, "proven", it, found.error, found.limit, ~found.fine, found.worst)
 
 
 def bound(
@@ -98,7 +98,7 @@ def accumulator_dtype(numerics: Numerics) -> str:
     return numerics.accumulator or "f32"
 
 
-def _moved(it: Exhibit, model: Numerics) -> Array | float:
+def _position_error(it: Exhibit, model: Numerics) -> Array | float:
     """Return by how much rounded positions may change the result."""
     ref = it.ref
     if (ref.call.op, ref.call.pass_) not in oracle.DISPLACEMENTS:

@@ -114,10 +114,10 @@ def reference(call: Call, operands: Sequence[Array | None], *, checked: bool = F
         exact = oracle.evaluate(call, *raw, out=wide if whole else None)
     if whole or set(made_as) == {"copy"}:
         return Reference(call, raw, exact, discrete, lambda: nothing, True, 0.0, {})
-    finite, found = _each(call, raw, lambda a: _real_wide(a, wide)), {}
+    finite, found = _map_values(call, raw, lambda a: _real_wide(a, wide)), {}
     data = finite
     if not all(a is None or np.isfinite(a).all() for a in finite):
-        data = _each(call, raw, lambda a: finite_part(a, wide))
+        data = _map_values(call, raw, lambda a: finite_part(a, wide))
         finite = _finite_operands(call, raw)
         found = {} if call.problem.may_cancel else kinds(call, raw)
     found_values = oracle.evaluate(call, *finite, out=wide)
@@ -130,7 +130,7 @@ def reference(call: Call, operands: Sequence[Array | None], *, checked: bool = F
     return Reference(call, raw, values, discrete, scale, whole, largest, found)
 
 
-def _each(call: Call, operands: Arrays, function: Callable[[Array], Array]) -> Arrays:
+def _map_values(call: Call, operands: Arrays, function: Callable[[Array], Array]) -> Arrays:
     """Return the operands, those that are numbers and not positions through a function."""
     return tuple(
         a if a is None or role in OWN_TYPE else function(a) for role, a in zip(call.roles, operands)

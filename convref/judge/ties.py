@@ -40,7 +40,7 @@ def ties(axis: ResizeAxis, unit: float = 2.0**-24) -> Iterator[tuple[int, int]]:
             yield p, 2 * (low - NEAREST[axis.near](*x.as_integer_ratio())) + 1
 
 
-def settled(
+def best_verdict(
     ref: Reference, numerics: Numerics, verdict: Verdict, judged: Callable[[Reference], Verdict]
 ) -> Verdict:
     """Return the verdict for the best choice of elements at the ties of a nearest resize.
@@ -58,8 +58,10 @@ def settled(
     for size in range(len(listed) + 1):
         for axes in combinations(listed, size):  # whole axes first: their elements are products
             moved = frozenset(chain(*axes))
-            first = judged(_at(ref, moved)) if moved else verdict
-            if best := _improved(lambda m: judged(_at(ref, m)), first, moved, listed, left):
+            first = judged(_with_ties_moved(ref, moved)) if moved else verdict
+            if best := _improved(
+                lambda m: judged(_with_ties_moved(ref, m)), first, moved, listed, left
+            ):
                 return best
     return verdict
 
@@ -85,7 +87,7 @@ def _improved(
     return verdict
 
 
-def _at(ref: Reference, moved: frozenset[Tie]) -> Reference:
+def _with_ties_moved(ref: Reference, moved: frozenset[Tie]) -> Reference:
     """Return the reference in which some ties read the other element."""
     call, problem = copy(ref.call), copy(ref.call.problem)
     axes = (

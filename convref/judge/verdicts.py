@@ -53,7 +53,7 @@ class Verdict:
         return self.kind == "pass"
 
 
-def first(wrong: Array) -> tuple[int, ...]:
+def first_index(wrong: Array) -> tuple[int, ...]:
     """Return the index of the first element at fault."""
     return tuple(int(j) for j in np.argwhere(wrong)[0])
 
@@ -63,11 +63,11 @@ def element(role: str, at: tuple[int, ...]) -> str:
     return f"{role}[{', '.join(map(str, at))}]" if at else role
 
 
-def beyond(
+def beyond_limit(
     kind: str, tier: str, it: Exhibit, error: Array, limit: Array, wrong: Array, worst: float
 ) -> Verdict:
     """Return the verdict on errors that exceed their limit where `wrong` is true."""
-    at, faults = first(wrong), int(wrong.sum())
+    at, faults = first_index(wrong), int(wrong.sum())
     reason = (
         f"{element(it.role, at)} is {it.got[at]}, needs {it.value[at]}; error "
         f"{float(error[at]):.3g}, bound {float(limit[at]):.3g} "

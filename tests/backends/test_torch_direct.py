@@ -26,7 +26,7 @@ def is_served(case):
     call = case.call
     return (
         backend.supports(call) is None
-        and knownbugs.known(call, "torch", backend.fingerprint()) is None
+        and knownbugs.region_of(call, "torch", backend.fingerprint()) is None
         and direct(call) is not None
     )
 

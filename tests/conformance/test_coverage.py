@@ -14,7 +14,7 @@ from convref.conformance.families.tape import LARGE, MIXTURE, Tape
 from convref.conformance.families.windows import Draft, DraftAxis
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.operands import operands
-from convref.conformance.report.coverage import coverage, drawn
+from convref.conformance.report.coverage import coverage, coverage_of
 from convref.conformance.strategies import FAR, LARGE_ELEMENTS, cases
 from convref.dispatch import load
 from convref.ops import OPS
@@ -100,7 +100,7 @@ def test_pairs_and_triples_do_not_become_fewer(op):
 @pytest.mark.nightly(reason="ten seconds per op")
 @pytest.mark.parametrize("op", OPS)
 def test_a_minute_of_draws_has_every_class(op):
-    found = drawn(op, 20_000)
+    found = coverage_of(op, 20_000)
     assert not found.missed, str(found)
     percent = tuple(100 * met // every for met, every in found.sets[1:])
     assert all(map(ge, percent, MANY.get(op, (0, 0)))), str(found)

@@ -24,7 +24,7 @@ from convref.conformance.causes import root_causes, run_lines
 from convref.conformance.examine import Finding, examine
 from convref.conformance.generate import Axes
 from convref.conformance.log import Log, read_log
-from convref.conformance.surroundings import surrounded
+from convref.conformance.surroundings import with_surroundings
 from convref.conformance.workers.engine import Engine, Limits, preload
 from convref.conformance.workers.worker import WriteAhead
 from convref.errors import ExitStatus
@@ -109,7 +109,7 @@ def test_an_operand_restored_by_a_second_run_counts_as_changed(hostile):
     [({}, set()), ({"stateless": True}, {*AROUND[:4]}), ({"serial": True}, {"threads"})],
 )
 def test_a_backend_may_leave_out_what_it_can_not_be_disturbed_by(members, left_out):
-    cases = (surrounded(parse(GOOD), i, SimpleNamespace(**members)) for i in range(100))
+    cases = (with_surroundings(parse(GOOD), i, SimpleNamespace(**members)) for i in range(100))
     assert {name for case in cases for name in case.around} == {*AROUND} - left_out
 
 

@@ -13,7 +13,7 @@ from convref.case import parse
 from convref.conformance import campaign
 from convref.conformance.examine import HARMLESS, examine
 from convref.conformance.generate import Axes, chunk_cases
-from convref.conformance.mutations import GENERAL, OF_WINDOWS, mutations, reshaped, right
+from convref.conformance.mutations import GENERAL, OF_WINDOWS, mutations, oracle_results, reshaped
 from convref.conformance.operands import operands
 from convref.conformance.shrink import shrink, weight
 from convref.dispatch import load
@@ -122,7 +122,7 @@ def test_each_mutation_changes_results_where_it_applies(ops, name):
     for case in touched:
         given = operands(case)
         with np.errstate(all="ignore"):
-            pairs = zip(right(case.call, given), wrong(case.call, given))
+            pairs = zip(oracle_results(case.call, given), wrong(case.call, given))
         for good, bad in pairs:
             assert (good is None) == (bad is None)
             assert good is None or good.shape == bad.shape

@@ -99,8 +99,10 @@ def test_solutions_are_graded_as_on_one_machine(cluster, tmp_path, monkeypatch):
 
     folder = Path(__file__).parents[2] / "docs" / "examples" / "grade"
     solutions = [folder / f"{name}.py" for name in ("right", "wrong", "cheating")]
-    found, asked, each = {}, [], fleet.each
-    monkeypatch.setattr(fleet, "each", lambda *given: asked.append(given[2]) or each(*given))
+    found, asked, each = {}, [], fleet.as_completed
+    monkeypatch.setattr(
+        fleet, "as_completed", lambda *given: asked.append(given[2]) or each(*given)
+    )
     for ray in (cluster.address, ""):
         to = tmp_path / "grades.json"
         with pytest.raises(Exit):
@@ -127,7 +129,7 @@ def test_a_suite_is_tuned_as_on_one_machine_where_a_node_is_lost(cluster, tmp_pa
     monkeypatch.setattr(suite, "load", lambda name, ops=(): layers)
     monkeypatch.setattr(network, "place_of", tiles.place_of)
     cards = [cluster.add_node(num_cpus=1, num_gpus=1) for _ in range(2)]  # the others have none
-    asked, seen, each = [], [], fleet.each
+    asked, seen, each = [], [], fleet.as_completed
 
     def watched(work, calls, gpus):
         asked.append(gpus)
@@ -137,7 +139,7 @@ def test_a_suite_is_tuned_as_on_one_machine_where_a_node_is_lost(cluster, tmp_pa
             seen.extend([one] if one else [])
             yield one
 
-    monkeypatch.setattr(fleet, "each", watched)
+    monkeypatch.setattr(fleet, "as_completed", watched)
     found = {}
     for ray, gpus in ((cluster.address, 1.0), ("", 0.0)):
         out = tmp_path / f"{bool(ray)}.jsonl"
@@ -165,4 +167,4 @@ def test_an_error_of_a_task_is_raised_here(cluster):
 
     fleet.connect(cluster.address)
     with pytest.raises(ConvrefError, match="task 7 is refused"):
-        list(fleet.each(refuse, iter([7])))
+        list(fleet.as_completed(refuse, iter([7])))

@@ -16,7 +16,7 @@ from convref.conformance.strategies import cases
 from convref.conformance.workers.engine import Engine
 from convref.dispatch import load
 from convref.errors import ProtocolError
-from convref.knownbugs import of
+from convref.knownbugs import regions_of
 from convref_faults import CONV as FAULTS
 
 
@@ -60,7 +60,7 @@ def findings(backend, cases, laws=tuple(LAWS), known=()):
 def test_correct_backends_satisfy_the_laws(law, name, count):
     if "torch" in name:
         pytest.importorskip("torch", reason="torch is not installed")
-    held, _, failed = findings(load(name), small(count), [law], of(name))
+    held, _, failed = findings(load(name), small(count), [law], regions_of(name))
     assert failed == []
     assert held[law] >= 5
 

@@ -196,7 +196,7 @@ def test_a_worker_tries_an_invalid_input_every_64_cases_and_records_it_first(war
     case = parse(BACKWARD)
     for index in range(2 * REJECT_EVERY):
         wal.write(index, str(case))
-        assert worker._guarded(case, Watched(), index, wal, DRAWN).verdict == "pass"
+        assert worker._examine_guarded(case, Watched(), index, wal, DRAWN).verdict == "pass"
     assert [note for note in seen if note] == names(BACKWARD) * 2
     assert wal.read()[:2] == (2 * REJECT_EVERY - 1, str(case))
 
@@ -205,13 +205,13 @@ def test_given_lines_get_no_invalid_input(wary, tmp_path):
     wal = WriteAhead(str(tmp_path / "ahead"))
     case = parse(BACKWARD + ":seed=1")
     at = REJECT_EVERY // 2
-    assert worker._guarded(case, wary.careless, at, wal, Task()).verdict == "pass"
-    assert worker._guarded(case, wary.careless, at, wal, DRAWN).verdict == "accepts-invalid"
+    assert worker._examine_guarded(case, wary.careless, at, wal, Task()).verdict == "pass"
+    assert worker._examine_guarded(case, wary.careless, at, wal, DRAWN).verdict == "accepts-invalid"
 
 
 def test_an_exit_on_invalid_input_names_the_input(wary, tmp_path):
     wal = WriteAhead(str(tmp_path / "ahead"))
-    found = worker._guarded(parse(BACKWARD), wary.exits, REJECT_EVERY // 2, wal, DRAWN)
+    found = worker._examine_guarded(parse(BACKWARD), wary.exits, REJECT_EVERY // 2, wal, DRAWN)
     assert (found.verdict, found.reason) == ("crash", "dy has smaller n: raised SystemExit: 3")
 
 

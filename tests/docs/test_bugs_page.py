@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from convref import parse
-from convref.knownbugs import parse_regions, shipped
+from convref.knownbugs import parse_regions, shipped_regions
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = importlib.util.spec_from_file_location("bugs", ROOT / "tools" / "bugs.py")
@@ -17,7 +17,7 @@ bugs = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(bugs)
 BUGS = bugs.load()
 KNOWN = ROOT / "docs" / "examples" / "known_bugs.txt"
-REGIONS = (*shipped(), *parse_regions(KNOWN.read_text("utf-8"), KNOWN.name))
+REGIONS = (*shipped_regions(), *parse_regions(KNOWN.read_text("utf-8"), KNOWN.name))
 FACTS = [{"onednn": switch} for switch in ("on", "off")]
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from convref import Numerics
-from convref.judge.programs import Program, judged
+from convref.judge.programs import Program, judge_results
 
 _IMAGE, _ROWS = (64, 128, 16, 16), (4096, 512)
 SPEED = {
@@ -48,9 +48,9 @@ def cases():
 def speed(rounds=9):
     """Print the processor time of judging over that of the reference in float64, one thread."""
     for name, f, wide, got, program in cases():
-        judged(program, got)
+        judge_results(program, got)
         f(*wide)
-        times = [(_seconds(judged, program, got), _seconds(f, *wide)) for _ in range(rounds)]
+        times = [(_seconds(judge_results, program, got), _seconds(f, *wide)) for _ in range(rounds)]
         print(f"{name:20} {min(t[0] for t in times) / min(t[1] for t in times):6.1f}", flush=True)
     layers = torch.nn.Sequential(*[torch.nn.Linear(8, 8), torch.nn.ReLU()] * 50)
     program = Program(layers, (torch.randn(2, 8),), {}, Numerics())
@@ -69,7 +69,7 @@ def _peak(f, *args):
 def memory():
     """Print the memory of judging over that of the reference in float64, operands included."""
     for name, f, wide, got, program in cases():
-        judging = _peak(judged, program, got) + sum(a.nbytes for a in (*program.args, got))
+        judging = _peak(judge_results, program, got) + sum(a.nbytes for a in (*program.args, got))
         print(f"{name:20} {judging / (_peak(f, *wide) + sum(a.nbytes for a in wide)):6.1f}")
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import convref  # noqa: E402
 from convref import ConvrefError, Numerics, UnsupportedError, assert_close  # noqa: E402
-from convref.judge.programs import Program, Trace, judged, pieces, store  # noqa: E402
+from convref.judge.programs import Program, Trace, judge_results, pieces, store  # noqa: E402
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -43,7 +43,7 @@ def check(name, dtype, kind, seed=0):
     trace = Trace(numerics(dtype), change=within)
     trace.run(f, args, {})
     assert trace.count
-    report = judged(Program(f, args, {}, numerics(dtype)), f(*args))
+    report = judge_results(Program(f, args, {}, numerics(dtype)), f(*args))
     assert report.verdict.kind != "wrong", f"{name} {dtype} {kind} {seed}\n{report}"
     return report
 
@@ -105,7 +105,7 @@ def test_a_maximum_of_values_without_a_bound_is_undecided():
         return F.max_pool1d(torch.softmax(x * 1e30 * x.sum(), 1), 2)
 
     x = torch.randn(2, 5, 8)
-    report = judged(Program(reference, (x,), {}, convref.Numerics()), reference(x))
+    report = judge_results(Program(reference, (x,), {}, convref.Numerics()), reference(x))
     assert report.verdict.kind == "undecided"
 
 
@@ -202,7 +202,7 @@ def test_sums_are_regrouped_across_operations():
             r = x[:, :9] * 2 if kind == "integers" else x[:, :9] * 1e3
             x, r = x[:, :9] if name == "two sums" else x, -r if name == "two sums" else r
             b = b * 1e4 if name == "three terms" else b + 100 * (kind == "integers")
-            report = judged(Program(f, (x, w, b, r), {}, Numerics()), other(x, w, b, r))
+            report = judge_results(Program(f, (x, w, b, r), {}, Numerics()), other(x, w, b, r))
             assert report.verdict.kind == "pass", f"{name} {kind}: {report}"
             if kind == "integers" and name not in ("divided", "scaled", "sum of products"):
                 assert report.verdict.tier == "exact", name
@@ -229,7 +229,7 @@ def test_pieces_have_the_pairs_of_the_whole(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(pieces, "PIECE", 24)
             patch.setattr(pieces, "LARGE", 48)
-            report = judged(Program(f, args, {}, Numerics()), f(*args))
+            report = judge_results(Program(f, args, {}, Numerics()), f(*args))
             _, cut = Program(f, args, {}, Numerics()).traced()
         assert report.verdict.kind != "wrong", f"{name}: {report}"
         for place, (like, pair) in whole.items():
@@ -296,7 +296,7 @@ def test_what_cannot_be_judged_is_said():
 
 
 def assert_close_report(f, *args):
-    return judged(Program(f, args, {}, Numerics()), f(*args))
+    return judge_results(Program(f, args, {}, Numerics()), f(*args))
 
 
 _counter = iter(range(1, 100))

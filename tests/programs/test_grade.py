@@ -19,7 +19,7 @@ import hostile_solutions as hostile  # noqa: E402
 from convref import ConvrefError, UnsupportedError  # noqa: E402
 from convref.grade import Limits, certify, grade, load  # noqa: E402
 from convref.grade.certify import to_html, to_json  # noqa: E402
-from convref.grade.sizes import BUDGET, Source, chosen  # noqa: E402
+from convref.grade.sizes import BUDGET, Source, grading_sizes  # noqa: E402
 from convref.grade.wire import WireError, pack, unpack  # noqa: E402
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -132,7 +132,7 @@ def test_sizes_are_reduced_as_far_as_the_reference_runs():
         columns, n, m = names["make"]()
         return (lambda x, w: x.reshape(-1, columns) @ w), (torch.ones(n, m), torch.ones(columns, 3))
 
-    small, *others = chosen(source, build)
+    small, *others = grading_sizes(source, build)
     assert small[4096] ** 2 * 2 <= BUDGET
     assert small[4096] ** 2 * 2 % small[256] == 0
     assert others

@@ -20,7 +20,7 @@ from convref import ConvrefError, Numerics, UnsupportedError  # noqa: E402
 from convref.cli.commands import app  # noqa: E402
 from convref.grade import certify, check_implementation, grade, grading, load  # noqa: E402
 from convref.grade.problem import TEST, Solution, Trial  # noqa: E402
-from convref.grade.serve import computed, loaded, triton_on_cpu  # noqa: E402
+from convref.grade.serve import load_solution, run_solution, triton_on_cpu  # noqa: E402
 from convref.grade.session import EndedError, Limits, Session  # noqa: E402
 from convref.grade.wire import pack, unpack  # noqa: E402
 
@@ -222,11 +222,11 @@ class Here:
         for name, data in self.solution.files.items():
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).write_bytes(data)
-        self.loaded = loaded(self.folder / self.solution.main, self.solution.entry)
+        self.loaded = load_solution(self.folder / self.solution.main, self.solution.entry)
 
     def call(self, request):
         try:
-            return unpack(pack(computed(self.loaded, unpack(pack(request)), self.device)))
+            return unpack(pack(run_solution(self.loaded, unpack(pack(request)), self.device)))
         except Exception as error:
             raise EndedError("raises", f"{type(error).__name__}: {error}") from None
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import convref  # noqa: E402
 from convref import Numerics, assert_correct  # noqa: E402
-from convref.judge.programs import Program, judged  # noqa: E402
+from convref.judge.programs import Program, judge_results  # noqa: E402
 
 # PyTorch's function, convref's, the shapes of the operands for sizes n and c, other arguments.
 GRADIENTS = {
@@ -59,7 +59,7 @@ def test_both_judges_agree_on_gradients(name):
             got = [t.clone() for t in (right if isinstance(right, tuple) else (right,))]
             got[0].view(-1)[0] += error * (1 + got[0].abs().max())
             got = tuple(got) if len(got) > 1 else got[0]
-            report = judged(Program(reference, (dy, *operands), {}, Numerics()), got)
+            report = judge_results(Program(reference, (dy, *operands), {}, Numerics()), got)
             passes = report.verdict.kind != "wrong"
             arguments = (dy, *operands[:2])
             more = {"bias_sizes": [3]} if own == "conv2d" else {}

@@ -13,7 +13,7 @@ import measure  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from convref import Numerics  # noqa: E402
-from convref.judge.programs import Program, for_program, judged  # noqa: E402
+from convref.judge.programs import Program, for_program, judge_results  # noqa: E402
 
 K, ROWS = 8192, 24
 
@@ -69,7 +69,7 @@ def benchmark_data(random):
 
 def fails(kernel, data):
     """Return whether the judge fails a kernel."""
-    report = judged(Program(reference, data, {}, Numerics()), kernel(*data))
+    report = judge_results(Program(reference, data, {}, Numerics()), kernel(*data))
     return report.verdict.kind == "wrong"
 
 
@@ -114,9 +114,12 @@ def test_a_correct_sum_that_a_typed_tolerance_fails_passes():
     x, w = torch.cat([half, -half], 1), torch.ones(1 << 17, 1)
     y = torch.from_numpy(np.cumsum(x.numpy(), 1)[:, -1:].copy())
     assert bool((y.abs() > 1e-3).any())  # the right results are 0; 1e-3 + 1e-3 |y| is the tolerance
-    report = judged(Program(torch.matmul, (x, w), {}, Numerics()), y)
+    report = judge_results(Program(torch.matmul, (x, w), {}, Numerics()), y)
     assert report.verdict.kind == "vacuous", str(report)  # right, but these data cannot tell
-    assert judged(Program(torch.matmul, (x, w), {}, Numerics()), y + 1000).verdict.kind == "wrong"
+    assert (
+        judge_results(Program(torch.matmul, (x, w), {}, Numerics()), y + 1000).verdict.kind
+        == "wrong"
+    )
 
 
 def test_bounds_are_as_narrow_as_on_the_page():

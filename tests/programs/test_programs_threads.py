@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch.nn import functional as F  # noqa: E402
 
 from convref import Numerics  # noqa: E402
-from convref.judge.programs import Program, judged  # noqa: E402
+from convref.judge.programs import Program, judge_results  # noqa: E402
 
 half, bf16 = torch.float16, torch.bfloat16
 
@@ -144,6 +144,6 @@ REPORTS = {
 def test_the_correct_kernel_passes_and_the_faulty_one_fails(report):
     reference, args, correct, faulty = REPORTS[report]
     program = Program(reference, args, {}, Numerics())
-    found = judged(program, correct(*args))
+    found = judge_results(program, correct(*args))
     assert found.verdict.kind == "pass", str(found)
-    assert judged(program, faulty(*args)).verdict.kind == "wrong"
+    assert judge_results(program, faulty(*args)).verdict.kind == "wrong"

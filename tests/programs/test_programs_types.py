@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch.func import grad, jvp, vmap  # noqa: E402
 
 from convref import Numerics, UnsupportedError, assert_close  # noqa: E402
-from convref.judge.programs import Program, judged  # noqa: E402
+from convref.judge.programs import Program, judge_results  # noqa: E402
 
 DTYPES = (
     torch.bool, torch.uint8, torch.int32, torch.int64,
@@ -25,7 +25,7 @@ BINARY = (
 
 
 def verdict(f, args, result):
-    return judged(Program(f, args, {}, Numerics()), result).verdict
+    return judge_results(Program(f, args, {}, Numerics()), result).verdict
 
 
 def operand(dtype, shape, generator):

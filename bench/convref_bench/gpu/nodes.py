@@ -37,7 +37,7 @@ def add(
     `first` is the record of a machine that `out` has: all nodes have to be like it.
     """
     fleet.connect(address)
-    with closing(fleet.each(partial(_added, search), pieces, gpus)) as found:
+    with closing(fleet.as_completed(partial(_added, search), pieces, gpus)) as found:
         for one in found:
             if one is None:
                 yield []

@@ -114,12 +114,12 @@ def check(step: Any, name: str, where: str = "cuda") -> Iterator[Record]:
 
 def _run(engine: Any, part: Sequence[str]) -> tuple[dict[str, int], list[Record]]:
     from convref.conformance.examine import HARMLESS
-    from convref.conformance.workers.worker import Report, Task
+    from convref.conformance.workers.worker import ChunkReport, Task
 
     counts: dict[str, int] = {}
     findings: list[Record] = []
 
-    def receive(task: Task, report: Report) -> None:
+    def receive(task: Task, report: ChunkReport) -> None:
         for key, count in report.counts.items():
             counts[key[3]] = counts.get(key[3], 0) + count
         found = (one.as_dict() for one in report.findings if one.verdict not in HARMLESS)

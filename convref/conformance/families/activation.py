@@ -7,7 +7,7 @@ import numpy as np
 from ...case import Case
 from ...ops import Problem
 from .tape import Tape
-from .windows import Draft, drawn, image_problem, image_sizes
+from .windows import Draft, draw_field, image_problem, image_sizes
 
 IGNORED_EVERY = 5  # one target in 5 is ignored
 
@@ -20,7 +20,7 @@ def _softmax(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
 
 def _loss(tape: Tape, op: str, draft: Draft, max_elements: int) -> Problem:
     classes = image_sizes(op, draft)["c"]
-    weight = drawn(tape, op, "weight")
+    weight = draw_field(tape, op, "weight")
     ignored = tape.choose((-100, -100, 0, -1, classes - 1))
     return image_problem(tape, op, draft, max_elements, weight=weight, ignore_index=ignored)
 

@@ -39,14 +39,14 @@ def _pool(
             plain["dilation"] = (1,) * len(sizes["input"])
         edges = zip(sizes["padding"], _spans(plain))
         plain["padding"] = tuple((max(0, min(lo, span // 2)),) * 2 for (lo, _), span in edges)
-        problem = _within(op, {**plain, **fields, "ceil": ceil}, max_elements)
+        problem = _problem_within(op, {**plain, **fields, "ceil": ceil}, max_elements)
         if problem is not None:
             return problem
     drawn = {**sizes, **fields}
-    return _within(op, {**drawn, "ceil": ceil}, max_elements) or FAMILY[op](**drawn)
+    return _problem_within(op, {**drawn, "ceil": ceil}, max_elements) or FAMILY[op](**drawn)
 
 
-def _within(op: str, fields: dict[str, Any], max_elements: int) -> Problem | None:
+def _problem_within(op: str, fields: dict[str, Any], max_elements: int) -> Problem | None:
     """Return the problem, or None where a window would be lost or the output too large."""
     try:
         problem = FAMILY[op](**fields)

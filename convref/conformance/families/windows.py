@@ -237,7 +237,7 @@ def _output(tape: Tape, size: int) -> int:
     )
 
 
-def drawn(tape: Tape, op: str, name: str) -> Any:
+def draw_field(tape: Tape, op: str, name: str) -> Any:
     """Return a value of one field, drawn from its `Field.draws`."""
     (field,) = (field for field in FAMILY[op].KEYS.values() if field.name == name)
     return tape.choose(field.draws)

@@ -30,7 +30,7 @@ HEADER = f"{'op':<20}{'examples':>9}  {'classes':<22}{'pairs':<26}{'triples':<32
 NONE = "-"  # of an axis that a problem of lower rank does not have
 
 
-class Row(NamedTuple):
+class CoverageRow(NamedTuple):
     """The classes of one field, and which of them a case has."""
 
     words: tuple[str, ...]
@@ -52,10 +52,10 @@ class Coverage(NamedTuple):
         return f"{self.op:<20}{self.examples:>9,}  {one:<22}{two:<26}{three:<32}{missed}"
 
 
-def drawn(op: str, examples: int, seed: int = 0) -> Coverage:
+def coverage_of(op: str, examples: int, seed: int = 0) -> Coverage:
     """Return the coverage of the first examples of a campaign of one op.
 
-    >>> found = drawn("relu", 200)
+    >>> found = coverage_of("relu", 200)
     >>> found.examples, found.sets[1][0] < found.sets[1][1]
     (200, True)
     """
@@ -76,11 +76,11 @@ def coverage(op: str, given: Sequence[Case]) -> Coverage:
         for word, count in zip(row.words, np.bincount(found, minlength=len(row.words)))
         if not count
     )
-    sets = tuple(_met(codes, counts, size) for size in (1, 2, 3))
+    sets = tuple(_count_covered(codes, counts, size) for size in (1, 2, 3))
     return Coverage(op, len(given), missed, sets)
 
 
-def _met(codes: Any, counts: Sequence[int], size: int) -> tuple[int, int]:
+def _count_covered(codes: Any, counts: Sequence[int], size: int) -> tuple[int, int]:
     """Return how many sets of classes of `size` fields the cases have, and of how many."""
     met = every = 0
     for chosen in combinations(range(len(counts)), size):
@@ -91,32 +91,43 @@ def _met(codes: Any, counts: Sequence[int], size: int) -> tuple[int, int]:
     return met, every
 
 
-def _rows(op: str) -> Iterator[tuple[str, Row]]:
+def _rows(op: str) -> Iterator[tuple[str, CoverageRow]]:
     family, types, unsuitable = FAMILY[op], _types(op), OPS[op].unsuitable_fills
     fills = (fill for fill in FILLS if any(available(fill, code) for code in types))
-    yield "pass", Row(tuple(passes(op)), lambda case: case.call.pass_)
-    yield "dtype", Row(types, lambda case: case.call.dtype)
+    yield "pass", CoverageRow(tuple(passes(op)), lambda case: case.call.pass_)
+    yield "dtype", CoverageRow(types, lambda case: case.call.dtype)
     yield (
         "fill",
-        Row(tuple(fill for fill in fills if fill not in unsuitable), lambda case: case.fill),
+        CoverageRow(
+            tuple(fill for fill in fills if fill not in unsuitable), lambda case: case.fill
+        ),
     )
-    yield "memory", Row(MEMORIES, _memory)
+    yield "memory", CoverageRow(MEMORIES, _memory)
     if any(SIGNATURE[op, pass_].maskable for pass_ in passes(op)):
-        yield "mask", Row(("some", "all"), lambda case: "all" if all(case.call.mask) else "some")
-    yield "rank", Row(tuple(map(str, family.HAS_RANKS)), lambda case: str(case.call.problem.rank))
+        yield (
+            "mask",
+            CoverageRow(("some", "all"), lambda case: "all" if all(case.call.mask) else "some"),
+        )
+    yield (
+        "rank",
+        CoverageRow(tuple(map(str, family.HAS_RANKS)), lambda case: str(case.call.problem.rank)),
+    )
     for name in family.HEAD.values():
-        yield name, Row(GROUPS, _groups) if name == "groups" else _of_head(family, name)
+        yield name, CoverageRow(GROUPS, _groups) if name == "groups" else _of_head(family, name)
     for axis, letter in AXES.items():
         if max(family.HAS_RANKS) + axis < 0:
             continue
         for name, (words, of) in _of_axis(family).items():
             missing = (NONE,) if min(family.HAS_RANKS) + axis < 0 else ()
-            yield f"{name}.{letter}", Row((*words, *missing), partial(_at, of, axis))
+            yield (
+                f"{name}.{letter}",
+                CoverageRow((*words, *missing), partial(_class_on_axis, of, axis)),
+            )
     default = {field.name: field.default for field in fields(family)}
     for field in family.KEYS.values():
         of_key = partial(_key, field.name, default[field.name])
         words = (field.draws or field.words) if field.codec == "word" else field.words
-        yield field.name, Row(tuple(dict.fromkeys(words)) or ("default", "other"), of_key)
+        yield field.name, CoverageRow(tuple(dict.fromkeys(words)) or ("default", "other"), of_key)
 
 
 def _types(op: str) -> tuple[str, ...]:
@@ -136,7 +147,7 @@ def _class(bounds: Sequence[Any], value: Any) -> str:
     return _words(bounds)[bisect_right(bounds, value) - 1]
 
 
-def _of_head(family: type[Problem], name: str) -> Row:
+def _of_head(family: type[Problem], name: str) -> CoverageRow:
     least = family.LEAST.get(name, 0)
     bounds = SIZES[SIZES.index(least) :]
 
@@ -144,7 +155,7 @@ def _of_head(family: type[Problem], name: str) -> Row:
         problem = case.call.problem
         return _class(bounds, getattr(problem, name) // (1 if name == "n" else problem.groups))
 
-    return Row(_words(bounds), of)
+    return CoverageRow(_words(bounds), of)
 
 
 OfAxis = Callable[[Problem, int], str]
@@ -163,7 +174,7 @@ def _of_axis(family: type[Problem]) -> dict[str, tuple[tuple[str, ...], OfAxis]]
     return found
 
 
-def _at(of: OfAxis, axis: int, case: Case) -> str:
+def _class_on_axis(of: OfAxis, axis: int, case: Case) -> str:
     problem = case.call.problem
     return of(problem, axis) if problem.rank + axis >= 0 else NONE
 

@@ -38,13 +38,13 @@ class OnDevice:
 
     def supports(self, call: Call) -> str | None:
         """Return None if the device is there and the backend can compute `call`, else why not."""
-        there = self._there(call)
+        there = self._on_device(call)
         device = there.specs[0].device
         return missing(device) or self.inner.supports(there) or _too_large(there, device)
 
     def numerics(self, call: Call) -> Numerics:
         """Return the arithmetic that the backend declares."""
-        return self.inner.numerics(self._there(call))
+        return self.inner.numerics(self._on_device(call))
 
     def fingerprint(self) -> dict[str, str]:
         """Return that of the backend."""
@@ -52,7 +52,7 @@ class OnDevice:
 
     def run(self, call: Call, *operands: Any) -> Any:
         """Return the results as NumPy arrays; a lost device ends this process."""
-        there = self._there(call)
+        there = self._on_device(call)
         device = there.specs[0].device
         if device == "cpu" and not self.where:
             return self.inner.run(call, *operands)
@@ -64,15 +64,15 @@ class OnDevice:
                 results = tuple(map(_from_device, results))
             for copy in made.values():
                 copy.give_back()
-            settle(device)
+            synchronize(device)
         except Exception as error:
-            if is_lost(partial(settle, device)):
+            if is_lost(partial(synchronize, device)):
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 os._exit(LOST)  # every later call would fail too
             raise
         return results
 
-    def _there(self, call: Call) -> Call:
+    def _on_device(self, call: Call) -> Call:
         return call.on(self.where) if self.where else call
 
 
@@ -111,7 +111,7 @@ def _from_device(result: Any) -> Any:
     return to_numpy(result.cpu()) if isinstance(result, torch.Tensor) else result
 
 
-def settle(device: str) -> None:
+def synchronize(device: str) -> None:
     """Wait for the device; an error of a kernel is raised here at the latest."""
     import torch
 

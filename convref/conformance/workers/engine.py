@@ -21,7 +21,7 @@ from ...case import parse
 from ...errors import ConvrefError, invalid, missing_extra, printable, shorten
 from ..examine import PASSED_OVER, WITH_THREADS, Finding
 from .device import MEMORY
-from .worker import BATCH, Report, Task, WriteAhead, count_key, main
+from .worker import BATCH, ChunkReport, Task, WriteAhead, count_key, main
 
 try:
     import psutil
@@ -134,7 +134,7 @@ class Worker:
         self.ready, self.used = False, False
         self.running, self.since = -1, time.monotonic()
 
-    def give(self, task: Task) -> None:
+    def send_task(self, task: Task) -> None:
         """Send a task; one for another environment waits for a new process to be ready."""
         assert self.pipe is not None
         self.task, self.next = task, task.start
@@ -248,7 +248,7 @@ class Engine:
     def run(
         self,
         tasks: Iterator[Task],
-        receive: Callable[[Task, Report], None],
+        receive: Callable[[Task, ChunkReport], None],
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run every task; `receive` gets each report, crashes and hangs included."""
@@ -259,14 +259,14 @@ class Engine:
                 return
             for worker in self.workers:
                 if worker.ready and worker.task is None and (task := next(tasks, None)) is not None:
-                    worker.give(task)
+                    worker.send_task(task)
             idle = all(w.ready and w.task is None for w in self.workers)
             if idle:
                 return
             self._listen(receive)
 
     def settle(
-        self, receive: Callable[[Task, Report], None], watch: Callable[[], None] = lambda: None
+        self, receive: Callable[[Task, ChunkReport], None], watch: Callable[[], None] = lambda: None
     ) -> None:
         """Wait until each worker has reported its current task, so that a hang is still found."""
         begun = [(w, w.task.start, w.task.skip) for w in self.workers if w.ready and w.task]
@@ -300,7 +300,7 @@ class Engine:
         """Return the seconds of the slowest example that has ended by itself."""
         return max(worker.longest for worker in self.workers)
 
-    def _listen(self, receive: Callable[[Task, Report], None]) -> None:
+    def _listen(self, receive: Callable[[Task, ChunkReport], None]) -> None:
         """Wait a moment for the workers, take their reports, and end those that exceed a limit."""
         readable = wait([w.pipe for w in self.workers if w.pipe is not None], POLL_SECONDS)
         for worker in self.workers:
@@ -309,10 +309,10 @@ class Engine:
             elif reason := worker.overrun(self.limits):
                 self._end(worker, "hang" if "answer" in reason else "crash", reason, receive)
 
-    def _take_report(self, worker: Worker, receive: Callable[[Task, Report], None]) -> None:
+    def _take_report(self, worker: Worker, receive: Callable[[Task, ChunkReport], None]) -> None:
         assert worker.pipe is not None
         try:
-            report: Report = worker.pipe.recv()
+            report: ChunkReport = worker.pipe.recv()
         except (EOFError, OSError):
             self._end(worker, "crash", worker.exit_reason(), receive)
             return
@@ -323,7 +323,7 @@ class Engine:
             if not worker.environment:
                 self.fingerprint, self.arms = report.fingerprint, report.arms
             if worker.task is not None:
-                worker.give(worker.task)  # restarted for its environment, or after a crash
+                worker.send_task(worker.task)  # restarted for its environment, or after a crash
             return
         task = worker.task
         assert task is not None
@@ -334,7 +334,11 @@ class Engine:
         receive(task, report)
 
     def _end(
-        self, worker: Worker, verdict: str, reason: str, receive: Callable[[Task, Report], None]
+        self,
+        worker: Worker,
+        verdict: str,
+        reason: str,
+        receive: Callable[[Task, ChunkReport], None],
     ) -> None:
         """Record the example at fault, then continue after it in a new process."""
         index, line, note = worker.wal.read()
@@ -357,7 +361,7 @@ class Engine:
             if task.retest and (bug := task.known_bug(parse(line), facts)) is not None:
                 verdict, tier, findings = "known", bug, []
             counts = Counter([count_key(parse(line), verdict, tier)])
-            report = Report(index, index, counts, findings)
+            report = ChunkReport(index, index, counts, findings)
             worker.task = replace(task, skip=task.skip | {index})
             receive(task, report)
         worker.start()

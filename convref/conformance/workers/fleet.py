@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ...errors import ConvrefError, missing_extra, shorten
 from .engine import POLL_SECONDS, Engine, Limits
-from .worker import Report, Task
+from .worker import ChunkReport, Task
 
 try:
     import ray
@@ -44,7 +44,7 @@ def connect(address: str) -> None:
         raise ConvrefError(f"ray: {what}") from None
 
 
-def each(
+def as_completed(
     function: Callable[[Work], Result], work: Iterator[Work], gpus: float = 0.0
 ) -> Generator[tuple[Work, Result] | None]:
     """Yield each piece of work with its result as they end, and None where a moment brings none.
@@ -99,13 +99,13 @@ def _result(reference: Any) -> Any:
 def run(
     engine: Engine,
     tasks: Iterator[Task],
-    receive: Callable[[Task, Report], None],
+    receive: Callable[[Task, ChunkReport], None],
     stop: Callable[[], bool] = lambda: False,
     gpus: float = 0.0,
 ) -> None:
     """Run tasks as `Engine.run` does, on the cluster; `engine` has the backend and the limits."""
     function = partial(_reports, engine.name, engine.limits)
-    with contextlib.closing(each(function, tasks, gpus)) as found:
+    with contextlib.closing(as_completed(function, tasks, gpus)) as found:
         for one in found:
             task, reports = one or (Task(), [])
             for report in reports:
@@ -117,12 +117,12 @@ def run(
 _ENGINES: dict[tuple[str, Limits], Engine] = {}  # of this process of a node
 
 
-def _reports(name: str, limits: Limits, task: Task) -> list[Report]:
+def _reports(name: str, limits: Limits, task: Task) -> list[ChunkReport]:
     """Return all reports of a task; the engine is kept for the next one."""
     if (name, limits) not in _ENGINES:
         _ENGINES[name, limits] = Engine(name, limits=limits)
         atexit.register(_ENGINES[name, limits].close)
-    found: list[Report] = []
+    found: list[ChunkReport] = []
     engine = _ENGINES[name, limits]
     engine.start()
     engine.run(iter([task]), lambda _, report: found.append(report))

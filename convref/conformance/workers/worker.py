@@ -29,7 +29,7 @@ from ..generate import Axes, chunk_cases
 from ..laws import examine_laws
 from ..operands import operands
 from ..reject import examine_rejection
-from ..surroundings import surrounded
+from ..surroundings import with_surroundings
 from .device import OnDevice
 
 RECORD = 4096  # bytes of the write-ahead file; longer than any line
@@ -76,7 +76,7 @@ class Task:
 
 
 @dataclass
-class Report:
+class ChunkReport:
     """The report of a worker on the examples [start, stop) of a task, or that it is ready."""
 
     start: int
@@ -135,16 +135,16 @@ def main(
         arms = tuple(getattr(backend, "arms", ()))
         made_of = versions(raw(backend))
         gc.freeze()  # what a framework made stays: collections need not look at it again
-        pipe.send(Report(0, 0, ready=True, fingerprint=made_of, arms=arms))
+        pipe.send(ChunkReport(0, 0, ready=True, fingerprint=made_of, arms=arms))
         while True:
             task = pipe.recv()
             _serve(pipe, wal, raw(load(task.arm.backend or name)), task)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         sys.exit(0)  # the parent is gone
     except (ConvrefError, ImportError) as error:
-        pipe.send(Report(0, 0, error=str(error)))
+        pipe.send(ChunkReport(0, 0, error=str(error)))
     except InternalError as error:
-        pipe.send(Report(0, 0, error=f"convref's own error, please report it: {error}"))
+        pipe.send(ChunkReport(0, 0, error=f"convref's own error, please report it: {error}"))
 
 
 def _end_with_parent() -> None:
@@ -179,8 +179,8 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
     if any(case.call.specs[0].device != "cpu" for case in cases):
         backend = OnDevice(backend)
     if task.axes is not None and not task.laws:
-        cases = [surrounded(case, i, backend) for i, case in enumerate(cases)]
-    report, sent = Report(task.start, task.start), time.monotonic()
+        cases = [with_surroundings(case, i, backend) for i, case in enumerate(cases)]
+    report, sent = ChunkReport(task.start, task.start), time.monotonic()
     ahead: dict[int, tuple[Any, ...]] = {}
     for index in range(task.start, len(cases)):
         if index not in task.skip:
@@ -190,9 +190,9 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
             wal.write(index, str(case))
             try:
                 finding = _by_laws(case, backend, task) if task.laws else None
-                finding = finding or _known(case, backend, task)
+                finding = finding or _known_bug_finding(case, backend, task)
                 finding = finding or _from_batch(case, backend, index, ahead)
-                finding = finding or _guarded(case, backend, index, wal, task)
+                finding = finding or _examine_guarded(case, backend, index, wal, task)
             except ProtocolError:
                 raise
             except Exception as error:  # those of the backend are verdicts
@@ -204,7 +204,7 @@ def _serve(pipe: Connection, wal: WriteAhead, backend: Backend, task: Task) -> N
         report.stop = index + 1
         if time.monotonic() - sent > REPORT_SECONDS:
             pipe.send(report)
-            report, sent = Report(index + 1, index + 1), time.monotonic()
+            report, sent = ChunkReport(index + 1, index + 1), time.monotonic()
     report.done, report.stop = True, max(report.stop, len(cases))
     report.fingerprint = versions(backend)
     wal.clear()
@@ -281,7 +281,7 @@ def _excluded(backend: Backend, task: Task, case: Case) -> str | None:
     return None if task.retest else task.known_bug(case, backend.fingerprint())
 
 
-def _known(case: Case, backend: Backend, task: Task) -> Finding | None:
+def _known_bug_finding(case: Case, backend: Backend, task: Task) -> Finding | None:
     """Return the finding of a case in a known region, or None where there is none."""
     bug = task.known_bug(case, backend.fingerprint() if task.known else {})
     if bug is None:
@@ -297,7 +297,9 @@ def count_key(case: Case, verdict: str, tier: str) -> tuple[str, ...]:
     return case.call.op, case.call.pass_, case.call.dtype, verdict, tier
 
 
-def _guarded(case: Case, backend: Backend, index: int, wal: WriteAhead, task: Task) -> Finding:
+def _examine_guarded(
+    case: Case, backend: Backend, index: int, wal: WriteAhead, task: Task
+) -> Finding:
     """Examine a case; a backend that exits the process counts as a crash."""
     given = task.axes is None
     repeat = given or index % REPEAT_EVERY == 0

@@ -13,7 +13,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
 
 from ...errors import a_kind, invalid
 from ...judge import Numerics
-from ...judge.programs import Program, Report, Tape, judged
+from ...judge.programs import Program, Report, Tape, judge_results
 
 __all__ = ["assert_close", "recording"]
 
@@ -141,7 +141,7 @@ def _compared(
     _check_recorded(tape, computed, given, numerics)
     function, data = tape.program(list(computed.values()), given, is_single)
     program = Program(lambda *d: tree(dict(zip(computed, function(*d)))), data, {}, numerics)
-    report = judged(program, tree({name: got[name] for name in computed}))
+    report = judge_results(program, tree({name: got[name] for name in computed}))
     return report, "" if report else report.explanation()
 
 
@@ -149,8 +149,8 @@ def _dtype(tape: Tape, got: Any, want: Any) -> Any:
     """Return the dtype in which a result is judged."""
     if not (got.dtype.is_floating_point or got.dtype.is_complex):
         return torch.promote_types(got.dtype, want.dtype)
-    are_wider = want.dtype == torch.float64 or tape.narrower(want) != want.dtype
-    return tape.narrower(got) if are_wider else got.dtype
+    are_wider = want.dtype == torch.float64 or tape.source_dtype(want) != want.dtype
+    return tape.source_dtype(got) if are_wider else got.dtype
 
 
 def _check_recorded(
@@ -161,7 +161,7 @@ def _check_recorded(
     function, data = tape.program(wanted, given)
     if all(map(_is_equal, wanted, function(*data))):
         return
-    if judged(Program(function, data, {}, numerics), wanted).verdict.kind == "wrong":
+    if judge_results(Program(function, data, {}, numerics), wanted).verdict.kind == "wrong":
         what = f"{', '.join(computed)} of expected is not what the recorded operations compute"
         raise invalid("assert_close", f"{what}: other code wrote to it, or to its data; copy them")
 

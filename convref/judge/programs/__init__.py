@@ -12,25 +12,25 @@ try:
 except ImportError as error:
     raise missing_extra("torch", error) from None
 
-from .check import Finding, findings, with_odd_sizes
+from .check import ProgramFinding, findings, with_odd_sizes
 from .data import for_program
 from .pair import store
 from .power import Power, judged_mutants
-from .report import Program, Report, judged
+from .report import Program, Report, judge_results
 from .tape import Tape
 from .trace import Trace
 from .verdict import verdict
 
 __all__ = [
-    "Finding",
     "Power",
     "Program",
+    "ProgramFinding",
     "Report",
     "Tape",
     "Trace",
     "findings",
     "for_program",
-    "judged",
+    "judge_results",
     "judged_mutants",
     "store",
     "verdict",

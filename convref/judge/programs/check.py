@@ -11,11 +11,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ...errors import one_line
 from ..numerics import Numerics
 from .data import for_program
-from .report import Program, judged, tensors
-from .shrink import call, ragged, sizes, smallest
+from .report import Program, judge_results, tensors
+from .shrink import call, ragged, shrink_arguments, sizes
 
 
-class Finding(NamedTuple):
+class ProgramFinding(NamedTuple):
     """What is wrong with a candidate on some data."""
 
     law: str
@@ -44,24 +44,26 @@ def findings(
     numerics: Numerics,
     draws: int,
     batched: tuple[int, ...],
-) -> Iterator[Finding]:
+) -> Iterator[ProgramFinding]:
     """Yield what is wrong, on each kind of data."""
     for name, data in with_odd_sizes(reference, args, draws):
         program = Program(reference, tuple(data), {}, numerics)
         for law, failure in _laws(candidate, program, batched):
             if law != "right":
-                yield Finding(law, name, failure, program.args)
+                yield ProgramFinding(law, name, failure, program.args)
                 continue
-            small = replace(program, args=smallest(partial(_is_wrong, candidate, program), data))
-            failure = judged(small, candidate(*_copied(small.args))).explanation()
-            yield Finding(law, name, f"{failure}\n  {call(small.args)}", small.args)
+            small = replace(
+                program, args=shrink_arguments(partial(_is_wrong, candidate, program), data)
+            )
+            failure = judge_results(small, candidate(*_copied(small.args))).explanation()
+            yield ProgramFinding(law, name, f"{failure}\n  {call(small.args)}", small.args)
 
 
 def _is_wrong(candidate: Callable[..., Any], program: Program, args: Any) -> bool:
     """Return whether a candidate is wrong on other arguments that the reference takes."""
     try:
         got = candidate(*_copied(args))
-        return judged(replace(program, args=tuple(args)), got).verdict.kind == "wrong"
+        return judge_results(replace(program, args=tuple(args)), got).verdict.kind == "wrong"
     except Exception:  # of any kind: these arguments are another case
         return False
 
@@ -75,22 +77,22 @@ def _laws(
     except Exception as error:  # whatever a kernel raises on valid arguments
         yield "accepts valid arguments", one_line(error)
         return
-    report = judged(program, first)
+    report = judge_results(program, first)
     if not report and report.verdict.kind == "wrong":
         yield "right", report.explanation()
         return
-    if not _same(args, program.args):
+    if not _same_bits(args, program.args):
         yield "leaves its arguments unchanged", "an argument has other values after the call"
     got = tensors(first, "the candidate")
     if _shares(args, got) and not _shares(program.args, _plain_results(program)):
         yield "returns memory of its own", "a result shares memory with an argument"
-    if not _same(candidate(*_copied(program.args)), first):
+    if not _same_bits(candidate(*_copied(program.args)), first):
         yield "repeatable", "a second call on the same arguments returns other bits"
-    spread = judged(program, candidate(*_strided(program.args)))
+    spread = judge_results(program, candidate(*_strided(program.args)))
     if spread.verdict.kind == "wrong":
         yield "takes arguments that are not contiguous", str(spread)
     with _poisoned():
-        filled = judged(program, candidate(*_copied(program.args)))
+        filled = judge_results(program, candidate(*_copied(program.args)))
     if filled.verdict.kind == "wrong":
         yield "writes all of its results", str(filled)
     if batched and not _same_by_image(candidate, program.args, got, batched):
@@ -124,7 +126,7 @@ def _strided(args: Any) -> Any:
     return tree_map(spread, args)
 
 
-def _same(x: Any, y: Any) -> bool:
+def _same_bits(x: Any, y: Any) -> bool:
     """Return whether two results have the same bits, up to the sign of zero and kinds of NaN."""
     pairs = zip(tensors(_tensors_only(x)).values(), tensors(_tensors_only(y)).values())
     return all(bool(((a == b) | ((a != a) & (b != b))).all()) for a, b in pairs)

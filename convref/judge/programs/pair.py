@@ -64,7 +64,7 @@ class Pair(NamedTuple):
         size = self.magnitude
         return size if self.terms is None else torch.maximum(size, self.terms.size)
 
-    def each(self, f: Any) -> "Pair":
+    def map(self, f: Any) -> "Pair":
         """Return the pair with its tensors moved by f."""
         error = None if self.error is None else f(self.error)
         terms = None if self.terms is None else self.terms._replace(size=f(self.terms.size))
@@ -103,7 +103,7 @@ def times(size: Tensor, error: Any) -> Any:
     return found if _is_finite(found) else torch.where(error == 0, 0.0, found)
 
 
-def _settled(value: Tensor, error: Any, is_finite: bool = False) -> Tensor | None:
+def _unbounded_at_nan(value: Tensor, error: Any, is_finite: bool = False) -> Tensor | None:
     """Return the error of a value, unbounded where it is NaN; `error` is changed in place."""
     if isinstance(error, float):
         return None if error == 0 else torch.full_like(value, error)
@@ -127,7 +127,7 @@ def store(pair: Pair, dtype: Any, numerics: Numerics) -> Pair:
     if not _is_finite(size) or not float(size.max()) < info.max * (1 - info.eps):
         error = torch.where(size < info.max * (1 - info.eps), error, torch.inf)  # overflow
         error = torch.where(pair.value.isfinite(), error, torch.as_tensor(pair.slack).to(error))
-    return Pair(pair.value, _settled(pair.value, error), True, pair.terms)
+    return Pair(pair.value, _unbounded_at_nan(pair.value, error), True, pair.terms)
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,11 @@ class Op:
     is_read: bool = True
 
     @property
-    def held(self) -> Any:
+    def accumulator(self) -> Any:
         """Return the dtype of accumulators: float32, or float64 for data of that type."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
-    def of(self, dtype: Any) -> "Op":
+    def with_dtype(self, dtype: Any) -> "Op":
         """Return the same operation with an intermediate result of another dtype."""
         return replace(self, dtype=dtype, numbers=self.numbers or self.dtype)
 
@@ -183,15 +183,15 @@ class Op:
     def gamma(self, n: Any, products: bool = False) -> Any:
         """Return the relative error of n roundings in the accumulator, and those of the value."""
         wide = n.to(torch.float64) if isinstance(n, torch.Tensor) else float(n)
-        if self.held == torch.float64:
-            return 2 * grown(wide + 8, UNITS["rn64"])
+        if self.accumulator == torch.float64:
+            return 2 * compound_error(wide + 8, UNITS["rn64"])
         if products:
             roundings, unit = self.numerics.roundings(wide), self.numerics.unit
         else:
             roundings, unit = wide, max(UNITS["rn32"], self.numerics.unit)
-        return grown(roundings, unit) + grown(wide + 8, UNITS["rn64"])
+        return compound_error(roundings, unit) + compound_error(wide + 8, UNITS["rn64"])
 
-    def close(
+    def rounded(
         self,
         value: Tensor,
         error: Any,
@@ -211,25 +211,25 @@ class Op:
         """
         stored = self.dtype in (torch.float32, torch.float64)
         if not self.rounds or not self.dtype.is_floating_point:
-            return Pair(value, _settled(value, error + 0.0))
+            return Pair(value, _unbounded_at_nan(value, error + 0.0))
         is_exact, of_value = isinstance(error, float) and error == 0, size is None
         if size is None:
             size = value.abs() if is_exact else value.abs().add_(error)
         is_small = self._is_small(size)
         own = self.gamma(n, products > 0) * size
-        least = self.least(n, products)
+        least = self.underflow_error(n, products)
         own = own.add_(least) if isinstance(least, float) else own + least
-        if products and self.numerics.cut and self.held == torch.float32:
+        if products and self.numerics.cut and self.accumulator == torch.float32:
             own = own + (self.numerics.cut * size + n * (TF32_ETA * max(1.0, products)))
         if not stored and (stages or self.numerics.stages):
             stages = max(stages, self.numerics.stages)
             info = torch.finfo(self.dtype)
-            own = own + grown(stages, info.eps / 2) * (size + own)
+            own = own + compound_error(stages, info.eps / 2) * (size + own)
             own = own + stages * info.smallest_normal * info.eps
         is_finite = (is_small and of_value) or (exact is True and _is_finite(value))
-        if exact is True and self.held == torch.float32 and is_finite:
+        if exact is True and self.accumulator == torch.float32 and is_finite:
             # 0 where neither the value nor an operand is rounded: masks are slower than products
-            far = value.to(self.held).to(torch.float64).sub_(value).abs_()
+            far = value.to(self.accumulator).to(torch.float64).sub_(value).abs_()
             far = (far if is_exact else far.add_(error)).mul_(_FAR)
             own = torch.minimum(own, far)
         elif exact is not False and not _is_positive(error):
@@ -240,9 +240,9 @@ class Op:
         if not is_exact:
             same = isinstance(error, torch.Tensor) and error.shape == own.shape
             own = own.add_(error) if same else own + error
-        return Pair(value, _settled(value, own, is_small and is_exact), stored)
+        return Pair(value, _unbounded_at_nan(value, own, is_small and is_exact), stored)
 
-    def least(self, n: Any, products: float = 0.0) -> Any:
+    def underflow_error(self, n: Any, products: float = 0.0) -> Any:
         """Return the error of n products that are too small to be normal numbers."""
         return n * (self._smallest * max(1.0, products))
 
@@ -259,22 +259,22 @@ class Op:
 
     def _is_held(self, value: Tensor) -> Tensor:
         """Return where a value is a number of the accumulator; float64 itself cannot tell."""
-        if self.held == torch.float64:
+        if self.accumulator == torch.float64:
             return (value == value.round()) & (value.abs() < 2.0**52) | ~value.isfinite()
-        return is_stored(value, self.held)
+        return is_stored(value, self.accumulator)
 
     @property
     def _huge(self) -> float:
-        info = torch.finfo(self.held)
+        info = torch.finfo(self.accumulator)
         return float(info.max * (1 - info.eps))
 
     @property
     def _smallest(self) -> float:
-        info = torch.finfo(self.held)
+        info = torch.finfo(self.accumulator)
         return float(info.tiny if self.numerics.ftz else info.smallest_normal * info.eps)
 
 
-def grown(n: Any, unit: float) -> Any:
+def compound_error(n: Any, unit: float) -> Any:
     """Return (1 + unit)**n - 1, lemma 1 of docs/judge.md."""
     exponent = n * math.log1p(unit)
     return math.expm1(exponent) if isinstance(exponent, float) else torch.expm1(exponent)

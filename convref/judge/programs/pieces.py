@@ -85,7 +85,7 @@ def _has_free_rows(packet: Any, args: tuple[Any, ...], ndim: int) -> bool:
     return len(axes) > 0 and all(axis % ndim for axis in axes)
 
 
-def cut(pair: Pair, box: Box, shape: tuple[int, ...]) -> Pair:
+def operand_part(pair: Pair, box: Box, shape: tuple[int, ...]) -> Pair:
     """Return the part of an operand that a part of the result of this shape needs."""
 
     def part(t: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def cut(pair: Pair, box: Box, shape: tuple[int, ...]) -> Pair:
         places = [box[behind + a] if behind + a < len(box) else slice(None) for a in range(t.ndim)]
         return t[tuple(p if n > 1 else slice(None) for p, n in zip(places, t.shape))]
 
-    return pair.each(part)
+    return pair.map(part)
 
 
 class InPieces:
@@ -123,12 +123,12 @@ class InPieces:
 
         def select(place: int, pair: Pair) -> Pair:
             if self._packet in ELEMENTWISE or self._packet in _ATTENTION:
-                return cut(pair, box, self._shape)
-            return pair if place else cut(pair, box, tuple(pair.value.shape))
+                return operand_part(pair, box, self._shape)
+            return pair if place else operand_part(pair, box, tuple(pair.value.shape))
 
         return self._evaluate(select, is_read)
 
-    def whole(self) -> tuple[Pair, ...]:
+    def evaluate(self) -> tuple[Pair, ...]:
         """Return the results; the operands are not needed any more."""
         wholes: list[_Whole] = []
         for box in () if self.found else self.cuts:
@@ -149,9 +149,9 @@ class Later(NamedTuple):
     place: int
 
 
-def whole(pair: Pair | Later) -> Pair:
+def evaluated(pair: Pair | Later) -> Pair:
     """Return a pair that may have to be evaluated."""
-    return pair.pieces.whole()[pair.place] if isinstance(pair, Later) else pair
+    return pair.pieces.evaluate()[pair.place] if isinstance(pair, Later) else pair
 
 
 def by_part(pair: Pair | Later, shape: tuple[int, ...]) -> Iterator[tuple[Box, Pair]]:
@@ -159,8 +159,8 @@ def by_part(pair: Pair | Later, shape: tuple[int, ...]) -> Iterator[tuple[Box, P
     if isinstance(pair, Later) and not pair.pieces.found:
         yield from ((box, pair.pieces.at(box)[pair.place]) for box in pair.pieces.cuts)
         return
-    pair = whole(pair)._replace(terms=None)
-    yield from ((box, cut(pair, box, shape)) for box in parts(shape))
+    pair = evaluated(pair)._replace(terms=None)
+    yield from ((box, operand_part(pair, box, shape)) for box in parts(shape))
 
 
 class _Whole:

@@ -78,8 +78,10 @@ def mutants(
     for number, label, change in changes:
         name = f"{label} (operation {number})"
         if name not in skip:
-            _, found = traced(change=_at(number, change))
-            if _same(found, right) and _same(traced(change=_at(number, _unbounded))[1], right):
+            _, found = traced(change=_change_at(number, change))
+            if _same(found, right) and _same(
+                traced(change=_change_at(number, _unbounded))[1], right
+            ):
                 continue
             yield name, {n: pair.value.to(like.dtype) for n, (like, pair) in found.items()}
 
@@ -101,7 +103,7 @@ def _unbounded(op: Op, pairs: Any, found: Any, rule: Any) -> Any:
     return first if isinstance(found, Pair) else (first, *found[1:])
 
 
-def _at(place: int, change: Any) -> Change:
+def _change_at(place: int, change: Any) -> Change:
     """Return a change of one operation only."""
 
     def only(number: int, op: Op, pairs: Any, found: Any, rule: Any) -> Any:

@@ -129,7 +129,7 @@ class Report:
             )
             lines.append(f"  {shares}")
         for numerics in _OTHERS:
-            if judged(Program(**(vars(self.program) | {"numerics": numerics})), self.actual):
+            if judge_results(Program(**(vars(self.program) | {"numerics": numerics})), self.actual):
                 lines.append(f"  it passes with arithmetic={_call(numerics)}")
                 break
         return "\n".join(lines)
@@ -150,10 +150,10 @@ def _line(name: str, verdict: Verdict) -> str:
     return text
 
 
-def judged(program: Program, actual: Any) -> Report:
+def judge_results(program: Program, actual: Any) -> Report:
     """Return the report on what a candidate returned."""
     trace, results = program.run()
-    wanted = {name: (t, trace.shadows.later(t)) for name, t in results.items()}
+    wanted = {name: (t, trace.shadows.output_pair(t)) for name, t in results.items()}
     _check_written(trace, program)
     got = tensors(actual, "the candidate")
     if not wanted:

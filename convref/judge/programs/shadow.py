@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ...errors import UnsupportedError
 from ..numerics import Numerics
 from .pair import Pair, Tensor, store
-from .pieces import Later, whole
+from .pieces import Later, evaluated
 
 
 def storage_of(tensor: Tensor) -> int:
@@ -60,16 +60,16 @@ class Shadows:
         if shadow is None:
             tensor = tensor.detach()
             return Pair(tensor.clone() if tensor.dtype == torch.float64 else tensor)
-        shadow.pair = whole(shadow.pair)
+        shadow.pair = evaluated(shadow.pair)
         if shadow.dtype != tensor.dtype:
             what = f"reads the memory of a tensor of {shadow.dtype} as {tensor.dtype}"
             raise UnsupportedError(f"the reference {what}; convert it with .to()")
         if shadow.geometry == _geometry(tensor):
             return shadow.pair
         self._flatten(shadow, tensor)
-        return shadow.pair.each(lambda part: part.as_strided(*_geometry(tensor)))
+        return shadow.pair.map(lambda part: part.as_strided(*_geometry(tensor)))
 
-    def later(self, tensor: Tensor) -> Pair | Later:
+    def output_pair(self, tensor: Tensor) -> Pair | Later:
         """Return the pair of a tensor that no operation will read."""
         shadow = self._of.get(storage_of(tensor))
         same = shadow is not None and shadow.geometry == _geometry(tensor)
@@ -83,9 +83,9 @@ class Shadows:
             self._of = {key: each for key, each in self._of.items() if not each.alive.expired()}
             self._most = 2 * len(self._of) + 64
         if isinstance(pair, Pair) and pair.value.shape != tensor.shape:
-            pair = pair.each(lambda part: part.expand(tensor.shape))
+            pair = pair.map(lambda part: part.expand(tensor.shape))
         if isinstance(pair, Pair) and self._flat:
-            pair = pair.each(lambda t: t.clone() if storage_of(t) in self._flat else t)
+            pair = pair.map(lambda t: t.clone() if storage_of(t) in self._flat else t)
         alive = StorageWeakRef(tensor.untyped_storage())
         self._of[storage_of(tensor)] = _Shadow(alive, tensor.dtype, _geometry(tensor), pair)
 
@@ -93,14 +93,14 @@ class Shadows:
         """Keep the pair of a storage that an operation is about to write to."""
         for other in self._of.values():  # which may be evaluated from what is overwritten
             if isinstance(other.pair, Later) and not other.alive.expired():
-                other.pair = whole(other.pair)
+                other.pair = evaluated(other.pair)
         if tensor not in self:
             flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             flat.set_(tensor.untyped_storage())
             wide = torch.float64 if flat.dtype.is_floating_point else flat.dtype
             self.make(flat, Pair(flat.to(wide, copy=True)))
         shadow = self._of[storage_of(tensor)]
-        shadow.pair = store(whole(shadow.pair), shadow.dtype, self._numerics)
+        shadow.pair = store(evaluated(shadow.pair), shadow.dtype, self._numerics)
 
     def write(self, tensor: Tensor, pair: Pair) -> None:
         """Write the part of an expected storage that a tensor shows."""
@@ -109,7 +109,7 @@ class Shadows:
         shadow, place = self._of[storage_of(tensor)], _geometry(tensor)
         self._flatten(shadow, tensor)
         pair = store(pair, tensor.dtype, self._numerics)
-        value, error, *_ = whole(shadow.pair)
+        value, error, *_ = evaluated(shadow.pair)
         value.as_strided(*place).copy_(pair.value)
         if pair.error is not None and error is None:
             error = torch.zeros_like(value, dtype=torch.float64)
@@ -129,4 +129,4 @@ class Shadows:
             self._flat.add(storage_of(flat))
             return flat
 
-        shadow.pair, shadow.geometry = whole(shadow.pair).each(laid_out), None
+        shadow.pair, shadow.geometry = evaluated(shadow.pair).map(laid_out), None

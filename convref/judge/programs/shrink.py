@@ -48,7 +48,7 @@ def _copied(a: Any) -> Any:
     return a.detach().clone() if isinstance(a, torch.Tensor) else a
 
 
-def smallest(fails: Callable[[Any], bool], args: Any) -> Any:
+def shrink_arguments(fails: Callable[[Any], bool], args: Any) -> Any:
     """Return arguments that fail with smaller sizes and simpler values, step by step."""
     tries = iter(range(_TRIES))
     while True:

@@ -180,7 +180,7 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
         """Return whether recorded operations computed a tensor."""
         return _is_plain(tensor) and bool(self._led_to([tensor])[0])
 
-    def narrower(self, tensor: Tensor) -> Any:
+    def source_dtype(self, tensor: Tensor) -> Any:
         """Return the dtype of which a tensor is a conversion to a wider one, else its own."""
         if not self.has(tensor) or not tensor.dtype.is_floating_point:
             return tensor.dtype

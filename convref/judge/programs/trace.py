@@ -95,7 +95,7 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         """Evaluate one operation."""
         kwargs = kwargs or {}
         if isinstance(func, torch._ops.HigherOrderOperator):
-            raise _unknown(func.name())
+            raise _unknown_operation(func.name())
         packet = functional(func)
         if is_composite(func):
             with self:
@@ -158,7 +158,7 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         if cuts:
             pieces = InPieces(evaluate, packet, cuts, tuple(results[0].shape))
             later = [Later(pieces, place) for place in range(len(results))]
-            pairs: Any = pieces.whole() if written else later
+            pairs: Any = pieces.evaluate() if written else later
         else:
             pairs = evaluate(_whole)
         self.count += 1
@@ -204,18 +204,18 @@ class Trace(TorchDispatchMode):  # type: ignore[misc]
         same = getattr(packet, name, None) if in_place else func
         found = _DECOMPOSITIONS.get(same)
         if func.namespace == "prims":
-            raise _UnknownPrimitiveError(str(_unknown(packet)))
+            raise _UnknownPrimitiveError(str(_unknown_operation(packet)))
         if found is None or (written and not in_place):
-            raise _unknown(packet)
+            raise _unknown_operation(packet)
         found = unwrap(found) if packet in _ROUNDED else found
         try:
             with self:
                 out = found(*args, **kwargs)
                 if out is NotImplemented:
-                    raise _unknown(packet)
+                    raise _unknown_operation(packet)
                 return args[0].copy_(out) if in_place else out
         except _UnknownPrimitiveError:
-            raise _unknown(packet) from None
+            raise _unknown_operation(packet) from None
 
 
 class _UnknownPrimitiveError(UnsupportedError):
@@ -314,7 +314,7 @@ def _refuse(func: Any, operands: list[Tensor]) -> None:
         raise UnsupportedError(f"the reference calls {func.overloadpacket}, which {what}")
 
 
-def _unknown(packet: Any) -> UnsupportedError:
+def _unknown_operation(packet: Any) -> UnsupportedError:
     if packet is _aten._local_scalar_dense:
         what = "depends on a rounded number that it reads into Python; keep it in a tensor"
         return UnsupportedError(f"the reference {what}")

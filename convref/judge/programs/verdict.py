@@ -7,7 +7,7 @@ import torch
 from ..numerics import Numerics
 from ..verdicts import Verdict, element
 from .pair import Pair, Tensor, store
-from .pieces import Box, Later, by_part, whole
+from .pieces import Box, Later, by_part, evaluated
 
 _LEAST = 2.0**-1000  # less than any error of float64 numbers of ordinary size
 
@@ -25,11 +25,11 @@ def verdict(
         return Verdict("pass", "exact", name)
     got = got.detach()
     if got.is_complex():  # which only copies of the arguments are
-        got, pair = _real(got), whole(pair).each(_real)
+        got, pair = _as_real(got), evaluated(pair).map(_as_real)
     return _compared(name, got, pair, numerics)
 
 
-def _real(t: Tensor) -> Tensor:
+def _as_real(t: Tensor) -> Tensor:
     return torch.view_as_real(t.resolve_conj())
 
 

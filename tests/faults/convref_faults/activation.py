@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from convref.case import Call
-from convref.conformance.mutations import Array, Operands, Results, Wrong, elsewhere, right
+from convref.conformance.mutations import (
+    Array,
+    Operands,
+    Results,
+    Wrong,
+    on_problem,
+    oracle_results,
+)
 from convref.ops import GROUPS, Problem
 from convref.oracle import activation as formulas
 from convref.oracle import piecewise, prelu, softmax
@@ -142,7 +149,7 @@ def _unweighted(call: Call, operands: Operands) -> Results:
         np.ones_like(a) if role == "w" and a is not None else a
         for role, a in zip(call.roles, operands)
     )
-    return right(call, plain)
+    return oracle_results(call, plain)
 
 
 def _mean_loss(call: Call) -> bool:
@@ -176,7 +183,7 @@ ROWS = (
         "the tanh form where the integral was asked for",
         "gelu.backward:n1c1_i1:fill=ones",
         lambda call: call.op == "gelu" and call.problem.approximate == "none",
-        elsewhere(_by_tanh),
+        on_problem(_by_tanh),
     ),
     ActivationFault(
         "silu_slope_short",
@@ -229,7 +236,7 @@ ROWS = (
         "sums over another axis",
         "softmax.fprop:n1c2_i1:fill=ones",
         _of("softmax", "log_softmax"),
-        elsewhere(_next_axis),
+        on_problem(_next_axis),
     ),
     ActivationFault(
         "smoothing_over_ignored",
@@ -280,7 +287,7 @@ OTHERS = (
         "exp(x) - 1 whatever alpha is",
         "elu.fprop:n1c1_i1:alpha=-1:seed=1",
         lambda call: call.op == "elu" and call.problem.alpha != 1,
-        elsewhere(_alpha_one),
+        on_problem(_alpha_one),
     ),
     ActivationFault(
         "softplus_not_divided",

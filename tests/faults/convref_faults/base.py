@@ -8,7 +8,15 @@ import numpy as np
 
 from convref.backends.numpy import declared
 from convref.case import Call
-from convref.conformance.mutations import Change, Operands, Region, Results, Wrong, changed, right
+from convref.conformance.mutations import (
+    Change,
+    Operands,
+    Region,
+    Results,
+    Wrong,
+    changed,
+    oracle_results,
+)
 from convref.judge import Numerics
 
 SWAPPING = RLock()  # one thread at a time may change a module
@@ -55,7 +63,7 @@ class Fault:
         return None if call.specs[0].device == "cpu" else "operands are not on the CPU"
 
     def run(self, call: Call, *operands: Any) -> Results:
-        compute = self.wrong if self.reaches(call) else right
+        compute = self.wrong if self.reaches(call) else oracle_results
         with np.errstate(all="ignore"):
             return compute(call, operands)
 
@@ -71,7 +79,7 @@ def reading(base: str, change: Change) -> Wrong:
     """Return a kernel that takes each operand of this base role for something else."""
 
     def wrong(call: Call, operands: Operands) -> Results:
-        return right(call, changed(call, call.roles, operands, base, change))
+        return oracle_results(call, changed(call, call.roles, operands, base, change))
 
     return wrong
 
@@ -80,7 +88,7 @@ def writing(base: str, change: Change) -> Wrong:
     """Return a kernel that changes each result of this base role."""
 
     def wrong(call: Call, operands: Operands) -> Results:
-        return changed(call, call.signature.results, right(call, operands), base, change)
+        return changed(call, call.signature.results, oracle_results(call, operands), base, change)
 
     return wrong
 
@@ -89,7 +97,7 @@ def only(result: int, wrong: Wrong) -> Wrong:
     """Return a kernel that goes wrong in one result."""
 
     def compute(call: Call, operands: Operands) -> Results:
-        good, bad = right(call, operands), wrong(call, operands)
+        good, bad = oracle_results(call, operands), wrong(call, operands)
         return (*good[:result], bad[result], *good[result + 1 :])
 
     return compute
@@ -99,7 +107,7 @@ def without(index: int) -> Wrong:
     """Return a kernel that ignores the operand at `index`, as if it were absent."""
 
     def wrong(call: Call, operands: Operands) -> Results:
-        return right(call, (*operands[:index], None, *operands[index + 1 :]))
+        return oracle_results(call, (*operands[:index], None, *operands[index + 1 :]))
 
     return wrong
 
@@ -115,7 +123,7 @@ def swapped(module: Any, **functions: Any) -> Wrong:
         own = {name: getattr(module, name) for name in functions}
         try:
             _set(module, functions)
-            return right(call, operands)
+            return oracle_results(call, operands)
         finally:
             _set(module, own)
 

@@ -19,7 +19,7 @@ from convref.case import Case, parse
 from convref.conformance.examine import HARMLESS, Finding, examine
 from convref.conformance.generate import Axes, chunk_cases
 from convref.conformance.shrink import reproducible, shrink, weight
-from convref.conformance.surroundings import surrounded
+from convref.conformance.surroundings import with_surroundings
 from convref.conformance.workers.engine import available_jobs
 from convref.conformance.workers.worker import REPEAT_EVERY
 from convref.ops import GROUPS
@@ -53,7 +53,7 @@ def search(names: Sequence[str], seed: int, examples: int = MINUTE) -> dict[str,
     for number in range(-(-examples // of.size)):
         for i, case in enumerate(chunk_cases(of, number)):
             for fault in [fault for fault in missing if fault.reaches(case.call)]:
-                finding = _finding(fault, surrounded(case, i, fault), i)
+                finding = _finding(fault, with_surroundings(case, i, fault), i)
                 if finding.verdict not in HARMLESS:
                     found[fault.name] = Found(finding, number * of.size + i + 1)
                     missing.remove(fault)

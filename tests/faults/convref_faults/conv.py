@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from convref.conformance.mutations import elsewhere, flipped, sides_swapped, zeroed
+from convref.conformance.mutations import flipped, on_problem, sides_swapped, zeroed
 
 from . import mistakes as m
 from .base import Fault, only, reading, without, writing
@@ -84,7 +84,7 @@ ROWS = (
         lambda call: (
             plain(call) and 8 <= per_group(call) <= 16 and any_axis(call, lambda a: a.lo < 0)
         ),
-        elsewhere(m.crop_forgotten),
+        on_problem(m.crop_forgotten),
     ),
     Fault(
         "filter_above_image",
@@ -105,14 +105,14 @@ ROWS = (
         "dilation ignored where there is a stride too",
         "conv.fprop:n1c1k1_i3_f2_s2_d2",
         lambda call: plain(call) and any_axis(call, strided, dilated),
-        elsewhere(m.dense),
+        on_problem(m.dense),
     ),
     Fault(
         "transposed_dilation_with_stride",
         "onnxruntime#2518: transposed, stride 2 with dilation 3",
         "conv.fprop:n1c1k1_i1_f2_s2_d2:t=1:fill=ones",
         lambda call: fprop(call) and call.conv.transposed and any_axis(call, strided, dilated),
-        elsewhere(m.dense),
+        on_problem(m.dense),
     ),
     Fault(
         "transposed_bfloat16",
@@ -125,7 +125,7 @@ ROWS = (
             and call.problem.rank == 1
             and any_axis(call, strided, dilated)
         ),
-        elsewhere(m.dense),
+        on_problem(m.dense),
     ),
     Fault(
         "grouped_outputs",
@@ -184,21 +184,21 @@ ROWS = (
         "onnxruntime#26708: pads[1] taken for pads[2]",
         "conv.fprop:n1c1k1_i1_f1_p0,1:fill=ones",
         lambda call: plain(call) and any_axis(call, lopsided),
-        elsewhere(sides_swapped),
+        on_problem(sides_swapped),
     ),
     Fault(
         "padding_of_the_other_axis",
         "padding of rows and columns exchanged",
         "conv.fprop:n1c1k1_i1x1_f1x1_p0,0x1,0:fill=ones",
         lambda call: plain(call) and call.problem.rank == 2,
-        elsewhere(m.axes_swapped),
+        on_problem(m.axes_swapped),
     ),
     Fault(
         "strided_volume",
         "mlx#2038: conv3d, stride 2, asymmetric padding",
         "conv.fprop:n1c1k1_i1x1x1_f1x1x1_s2x1x1_p1,0x0,0x0,0:fill=ones",
         lambda call: plain(call) and call.problem.rank == 3 and any_axis(call, strided, lopsided),
-        elsewhere(sides_swapped),
+        on_problem(sides_swapped),
     ),
     Fault(
         "bfloat16_volume",
@@ -291,7 +291,7 @@ ROWS = (
             and "dw" in call.wanted
             and any_axis(call, strided, lopsided)
         ),
-        only(2, elsewhere(sides_swapped)),
+        only(2, on_problem(sides_swapped)),
     ),
     Fault(
         "conjugate_missing",
@@ -422,7 +422,7 @@ ROWS = (
         "rows take the stride of the columns where the image has one column",
         "conv.fprop:n1c1k1_i3x1_f1x1_s2x1",
         lambda call: plain(call) and call.problem.rank == 2 and call.problem.input[1] == 1,
-        elsewhere(m.last_stride),
+        on_problem(m.last_stride),
     ),
     Fault(
         "third_image",

@@ -7,7 +7,7 @@ import numpy as np
 
 from convref import oracle
 from convref.case import Call
-from convref.conformance.mutations import Array, Operands, Region, Results, Wrong, right
+from convref.conformance.mutations import Array, Operands, Region, Results, Wrong, oracle_results
 from convref.dtypes import COMPLEX
 from convref.ops import Problem
 from convref.oracle import norm as formulas
@@ -32,15 +32,18 @@ def _first_nan(call: Call, operands: Operands) -> Results:
     """Let the first NaN of a window give the index."""
     (x,) = operands
     assert x is not None
-    y, _ = right(call, (x,))
+    y, _ = oracle_results(call, (x,))
     top = np.where(np.isnan(x), np.inf, x).astype(x.dtype)
-    return y, right(call, (top,))[1]
+    return y, oracle_results(call, (top,))[1]
 
 
 def _in_float32(call: Call, operands: Operands) -> Results:
     """Sum integers in float32."""
     wide = [None if a is None else a.astype(np.float64) for a in operands]
-    results, sums = right(call, operands), oracle.evaluate(call, *wide, accumulate="f32", out="f64")
+    results, sums = (
+        oracle_results(call, operands),
+        oracle.evaluate(call, *wide, accumulate="f32", out="f64"),
+    )
     return tuple(
         None if r is None else s.astype(np.int64).astype(r.dtype) for r, s in zip(results, sums)
     )
@@ -58,7 +61,7 @@ def _saturated(call: Call, operands: Operands) -> Results:
 def _as_signed(call: Call, operands: Operands) -> Results:
     """Compare unsigned numbers as signed ones."""
     signed = [None if a is None else (a ^ a.dtype.type(128)) for a in operands]
-    y, indices = right(call, tuple(signed))
+    y, indices = oracle_results(call, tuple(signed))
     assert y is not None
     return y ^ y.dtype.type(128), indices
 

@@ -11,7 +11,15 @@ import numpy as np
 
 from convref import dtypes, oracle
 from convref.case import Call, axis_letters, channels_last
-from convref.conformance.mutations import Array, Change, Operands, Results, Wrong, reshaped, right
+from convref.conformance.mutations import (
+    Array,
+    Change,
+    Operands,
+    Results,
+    Wrong,
+    oracle_results,
+    reshaped,
+)
 from convref.conformance.operands import poison
 from convref.ops import Problem
 
@@ -101,13 +109,13 @@ def output_padding_unwritten(y: Array, call: Call, role: str) -> Array:
 
 def last_product_dropped(call: Call, operands: Operands) -> Results:
     """Return y whose last element lacks the last tap of the last channel."""
-    (y,) = right(call, operands)
+    (y,) = oracle_results(call, operands)
     x, w, b = operands
     assert y is not None
     assert w is not None
     short = w.copy()
     short[(-1,) * w.ndim] = 0
-    (other,) = right(call, (x, short, b))
+    (other,) = oracle_results(call, (x, short, b))
     assert other is not None
     last = (-1,) * y.ndim
     y[last] = other[last]
@@ -131,7 +139,7 @@ def sum_by_channel(call: Call, operands: Operands) -> Results:
 
 def narrow_bias_gradient(call: Call, operands: Operands) -> Results:
     """Sum the gradient of the bias in the type of the operands."""
-    dx, dw, _ = right(call, operands)
+    dx, dw, _ = oracle_results(call, operands)
     dy = operands[0]
     assert dy is not None
     total = np.zeros(call.conv.k)
@@ -142,7 +150,7 @@ def narrow_bias_gradient(call: Call, operands: Operands) -> Results:
 
 def bias_gradient_axes(call: Call, operands: Operands) -> Results:
     """Sum the gradient of the bias over all axes but a spatial one."""
-    dx, dw, _ = right(call, operands)
+    dx, dw, _ = oracle_results(call, operands)
     dy = operands[0]
     assert dy is not None
     others = tuple(axis for axis in range(dy.ndim) if axis != 2)
@@ -154,11 +162,11 @@ def first_images(number: int) -> Wrong:
     """Return a kernel whose filter gradient sums only the first images."""
 
     def wrong(call: Call, operands: Operands) -> Results:
-        dx, _, db = right(call, operands)
+        dx, _, db = oracle_results(call, operands)
         dy, x, w = operands
         assert dy is not None
         few = np.where(np.arange(len(dy)).reshape(-1, *(1,) * (dy.ndim - 1)) < number, dy, 0)
-        return dx, right(call, (few.astype(dy.dtype), x, w))[1], db
+        return dx, oracle_results(call, (few.astype(dy.dtype), x, w))[1], db
 
     return wrong
 
@@ -166,30 +174,30 @@ def first_images(number: int) -> Wrong:
 def without_second_term(call: Call, operands: Operands) -> Results:
     """Drop the term of ddw from ddy."""
     ddx, _, ddb, *rest = operands
-    _, dx, dw = right(call, operands)
-    return right(call, (ddx, None, ddb, *rest))[0], dx, dw
+    _, dx, dw = oracle_results(call, operands)
+    return oracle_results(call, (ddx, None, ddb, *rest))[0], dx, dw
 
 
 def bias_twice(call: Call, operands: Operands) -> Results:
     """Add the bias twice."""
     x, w, b, *dots = operands
     assert b is not None
-    return right(call, (x, w, b + b, *dots))
+    return oracle_results(call, (x, w, b + b, *dots))
 
 
 def everything(call: Call, operands: Operands) -> Results:
     """Compute results that are masked off, too."""
-    return right(replace(call, mask=(True, True, True)), operands)
+    return oracle_results(replace(call, mask=(True, True, True)), operands)
 
 
 def no_bias_gradient(call: Call, operands: Operands) -> Results:
     """Forget the gradient of the bias."""
-    return (*right(call, operands)[:2], None)
+    return (*oracle_results(call, operands)[:2], None)
 
 
 def scaled_in_place(call: Call, operands: Operands) -> Results:
     """Write to x after use."""
-    results, x = right(call, operands), operands[1]
+    results, x = oracle_results(call, operands), operands[1]
     assert x is not None
     x *= 2
     return results

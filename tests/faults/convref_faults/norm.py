@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from convref.case import Call
-from convref.conformance.mutations import Array, Operands, Results, right
+from convref.conformance.mutations import Array, Operands, Results, oracle_results
 from convref.ops import BASE_ROLE, GROUPS, FrozenNormProblem, Problem
 from convref.oracle import norm as formulas
 
@@ -65,13 +65,13 @@ def _interleaved(call: Call, operands: Operands) -> Results:
             for r, a in zip(roles, arrays)
         )
 
-    results = right(call, moved(call.roles, operands, order))
+    results = oracle_results(call, moved(call.roles, operands, order))
     return moved(call.signature.results, results, back)
 
 
 def _first_position(call: Call, operands: Operands) -> Results:
     """Sum the cotangent of the bias over the batch, and forget the positions."""
-    dx, dw, db = right(call, operands)
+    dx, dw, db = oracle_results(call, operands)
     dy = operands[0]
     assert dy is not None
     if db is not None:

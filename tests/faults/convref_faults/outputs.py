@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from convref.case import Call
-from convref.conformance.mutations import Array, right
+from convref.conformance.mutations import Array, oracle_results
 
 from .base import Fault
 
@@ -31,7 +31,7 @@ class OutputFault(Fault):
         """Write the results into `outputs`, by role."""
         store = self.store if self.reaches(call) else np.copyto
         with np.errstate(all="ignore"):
-            for output, result in zip(outputs, right(call, operands)):
+            for output, result in zip(outputs, oracle_results(call, operands)):
                 if output is not None and result is not None:
                     store(output, result)
 
@@ -62,7 +62,7 @@ ROWS = (
         "stores without a mask: up to three elements past the end",
         "conv.fprop:n1c1k1_i1_f1:fill=ones",
         lambda call: call.pass_ == "fprop",
-        right,
+        oracle_results,
         store=_past_the_end,
     ),
     OutputFault(
@@ -70,7 +70,7 @@ ROWS = (
         "low padding taken off the address of the output once too often",
         "conv.fprop:n1c1k1_i1_f1_p1,0:fill=ones",
         lambda call: call.pass_ == "fprop" and call.problem.padding[-1][0] > 0,
-        right,
+        oracle_results,
         store=_before_the_start,
     ),
     OutputFault(
@@ -78,7 +78,7 @@ ROWS = (
         "gradient added to what the output held, as if it were zero",
         "conv.wgrad:n1c1k1_i1_f1:fill=ones",
         lambda call: call.pass_ == "backward" and "dw" in call.wanted,
-        right,
+        oracle_results,
         store=_added,
     ),
 )

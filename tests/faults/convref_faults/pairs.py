@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from convref.case import Call
-from convref.conformance.mutations import Array, Region, Wrong, right
+from convref.conformance.mutations import Array, Region, Wrong, oracle_results
 from convref.ops import Problem
 
 from .base import Fault
@@ -17,7 +17,7 @@ def from_element(first: int | Callable[[Array], int]) -> Wrong:
     """Return a kernel whose results have other values from an element on, in memory order."""
 
     def wrong(call: Call, operands: Any) -> Any:
-        results = right(call, operands)
+        results = oracle_results(call, operands)
         for result in results:
             if result is not None and result.size:
                 flat = result.reshape(-1)

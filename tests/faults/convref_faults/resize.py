@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from convref.case import Call
-from convref.conformance.mutations import Array, Operands, Results, Wrong, elsewhere
+from convref.conformance.mutations import Array, Operands, Results, Wrong, on_problem
 from convref.dtypes import rounded
 from convref.ops import ResizeAxis
 from convref.ops.resize_axis import Entries, Row, columns, entries, listed, reads, rows
@@ -50,7 +50,7 @@ def reading(table: Rows) -> Wrong:
 
 def solving(**changes: Any) -> Wrong:
     """Return a kernel that solves the problem with other fields."""
-    return elsewhere(lambda problem: replace(problem, **changes))
+    return on_problem(lambda problem: replace(problem, **changes))
 
 
 @cache

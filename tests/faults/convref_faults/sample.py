@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from convref.case import Call
-from convref.conformance.mutations import Array, elsewhere
+from convref.conformance.mutations import Array, on_problem
 from convref.ops import GROUPS, Problem
 from convref.oracle import _taps, deform, sample
 from convref.oracle._taps import KERNELS
@@ -100,7 +100,7 @@ ROWS = (
         "align_corners ignored",
         "grid_sample.backward:n1c1_i1x1_o1x1:align=1:mask=10:fill=ones",
         _grid(align_corners=True),
-        elsewhere(lambda problem: replace(problem, align_corners=False)),
+        on_problem(lambda problem: replace(problem, align_corners=False)),
     ),
     SampleFault(
         "offsets_negated",

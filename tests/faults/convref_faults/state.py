@@ -10,7 +10,7 @@ import numpy as np
 
 from convref import dtypes
 from convref.case import Call
-from convref.conformance.mutations import Array, Operands, Region, Results, flipped, right
+from convref.conformance.mutations import Array, Operands, Region, Results, flipped, oracle_results
 
 from . import mistakes as m
 from .base import Fault, reading
@@ -33,7 +33,7 @@ class StateFault(Fault):
         Whether it shows by the end of its process.
     """
 
-    state: Run = lambda call, operands, kept: right(call, operands)
+    state: Run = lambda call, operands, kept: oracle_results(call, operands)
     ends_process: bool = False
     kept: Keep = field(default_factory=dict, compare=False)
 
@@ -42,7 +42,7 @@ class StateFault(Fault):
         with np.errstate(all="ignore"):
             if self.reaches(call):
                 return self.state(call, operands, self.kept)
-            return right(call, operands)
+            return oracle_results(call, operands)
 
 
 def _sizes(call: Call) -> Hashable:
@@ -56,13 +56,13 @@ def _type_of_the_first(call: Call, operands: Operands, kept: Keep) -> Results:
         r
         if r is None or r.dtype.kind in "iub"
         else dtypes.rounded(dtypes.rounded(r, code).astype(np.float64), call.dtype_of(role))
-        for role, r in zip(call.signature.results, right(call, operands))
+        for role, r in zip(call.signature.results, oracle_results(call, operands))
     )
 
 
 def _filter_of_the_address(call: Call, operands: Operands, kept: Keep) -> Results:
     """Take the filter that was at this address before."""
-    return right(call, _packed(call, operands, kept, lambda w: (w.ctypes.data, w.strides)))
+    return oracle_results(call, _packed(call, operands, kept, lambda w: (w.ctypes.data, w.strides)))
 
 
 def _packed(call: Call, operands: Operands, kept: Keep, key: Callable[[Array], Any]) -> Operands:
@@ -77,7 +77,7 @@ def _batch_of_the_first(call: Call, operands: Operands, kept: Keep) -> Results:
     """Leave images beyond the batch of the first call of these sizes unwritten."""
     sizes = str(replace(call.problem, n=1)), call.where, call.dtype, call.mask
     first = kept.setdefault(sizes, call.problem.n)
-    results = right(call, operands)
+    results = oracle_results(call, operands)
     for result in results:
         if result is not None and first < call.problem.n == len(result):
             result[first:] = np.where(result[first:] == 0, 1, 0)
@@ -88,13 +88,13 @@ def _order_of_the_first(call: Call, operands: Operands, kept: Keep) -> Results:
     """Read the filter in the memory order that it had in the first call of these sizes."""
     order = kept.setdefault((_sizes(call), call.dtype), call.spec("w").order)
     if order == call.spec("w").order:
-        return right(call, operands)
+        return oracle_results(call, operands)
     return reading("w", flipped if order else m.as_contiguous)(call, operands)
 
 
 def _same_output(call: Call, operands: Operands, kept: Keep) -> Results:
     """Return the arrays that the last call of these sizes returned."""
-    results = right(call, operands)
+    results = oracle_results(call, operands)
     held = kept.setdefault((_sizes(call), call.dtype), results)
     for old, new in zip(held, results):
         if old is not None and new is not None:
@@ -104,7 +104,7 @@ def _same_output(call: Call, operands: Operands, kept: Keep) -> Results:
 
 def _scratch(call: Call, operands: Operands, kept: Keep) -> Results:
     """Keep the results in memory that all threads share, for a moment."""
-    kept["scratch"] = right(call, operands)
+    kept["scratch"] = oracle_results(call, operands)
     time.sleep(0.0002)
     return kept["scratch"]
 
@@ -115,7 +115,7 @@ def _packed_in_place(call: Call, operands: Operands, kept: Keep) -> Results:
     assert array is not None
     np.negative(array, out=array)
     np.negative(array, out=array)
-    return right(call, operands)
+    return oracle_results(call, operands)
 
 
 def _reads_past_the_end(call: Call, operands: Operands, kept: Keep) -> Results:
@@ -124,19 +124,19 @@ def _reads_past_the_end(call: Call, operands: Operands, kept: Keep) -> Results:
     assert array is not None
     _, high = np.lib.array_utils.byte_bounds(array)
     m.touch(high - array.itemsize + 32)
-    return right(call, operands)
+    return oracle_results(call, operands)
 
 
 def _same_memory(call: Call, operands: Operands, kept: Keep) -> Results:
     """Write a partial result to the first operand's copy, which a second operand shares."""
     given = [a for a in operands if a is not None and a.size]
     shared = any(np.shares_memory(a, b) for a, b in pairwise(given))
-    return LAST(call, operands) if shared else right(call, operands)
+    return LAST(call, operands) if shared else oracle_results(call, operands)
 
 
 def _operand_returned(call: Call, operands: Operands, kept: Keep) -> Results:
     """Return the operand itself where the result is equal to it."""
-    results = right(call, operands)
+    results = oracle_results(call, operands)
     x = operands[0]
     assert x is not None
     return tuple(
@@ -153,7 +153,7 @@ class Threaded(StateFault):
 
 
 def _last_thread(call: Call, operands: Operands, kept: Keep) -> Results:
-    return LAST(call, operands) if kept.get("threads", 1) > 1 else right(call, operands)
+    return LAST(call, operands) if kept.get("threads", 1) > 1 else oracle_results(call, operands)
 
 
 def _negative(call: Call) -> bool:
@@ -179,7 +179,15 @@ def _pair(
     ends_process: bool = False,
 ) -> tuple[Fault, Fault]:
     return pair(
-        name, model, ops, region, right, *narrow, make=make, state=state, ends_process=ends_process
+        name,
+        model,
+        ops,
+        region,
+        oracle_results,
+        *narrow,
+        make=make,
+        state=state,
+        ends_process=ends_process,
     )
 
 

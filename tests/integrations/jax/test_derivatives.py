@@ -16,7 +16,7 @@ from convref.case import Spec  # noqa: E402
 from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
 from convref.integrations.jax import recorded  # noqa: E402
-from convref.knownbugs import known  # noqa: E402
+from convref.knownbugs import region_of  # noqa: E402
 from convref_mojo import build  # noqa: E402
 
 with_mojo = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
@@ -59,7 +59,7 @@ def by_lax(problem, x, w):
 
 def is_compiled(call):
     """Return whether XLA compiles a convolution and its gradients: for some its compiler aborts."""
-    return not any(known(replace(call, pass_=p, mask=()), "jax") for p in ("fprop", "backward"))
+    return not any(region_of(replace(call, pass_=p, mask=()), "jax") for p in ("fprop", "backward"))
 
 
 @long

@@ -17,7 +17,7 @@ def scaled(op: Op, x: Pair, factor: Any) -> Pair:
         return x
     if factor == -1:
         return x._replace(value=-x.wide)  # an unsigned integer would wrap
-    return mul(op.of(op.held), x, factor)
+    return mul(op.with_dtype(op.accumulator), x, factor)
 
 
 @rule("add")
@@ -52,7 +52,7 @@ def mul(op: Op, x: Any, y: Any) -> Pair:
     terms = None
     if x.terms is not None:
         error, terms = distributed(op, x, y.magnitude, grain(y), 1, value, error)
-    return op.close(value, error, exact=True)._replace(terms=terms)
+    return op.rounded(value, error, exact=True)._replace(terms=terms)
 
 
 @rule("div", "divide", "true_divide")
@@ -71,17 +71,17 @@ def div(op: Op, x: Any, y: Any, *, rounding_mode: str | None = None) -> Pair:
         exact = halved.numel() == 1 and bool(halved)
         step, n = (1 / abs(float(y.wide)), 1) if exact else (0.0, DIVISION)
         error, terms = distributed(op, x, 1 / y.wide.abs(), step, n, value, error)
-    found = op.close(value, error, None, DIVISION, halved)._replace(terms=terms)
+    found = op.rounded(value, error, None, DIVISION, halved)._replace(terms=terms)
     if rounding_mode is None:
         return found
-    return whole(store(found, op.dtype, op.numerics), rounding_mode)
+    return round_to_integer(store(found, op.dtype, op.numerics), rounding_mode)
 
 
 def _is_power_of_two(x: Tensor) -> Tensor:
     return torch.frexp(x).mantissa.abs() == 0.5
 
 
-def whole(x: Pair, rounding_mode: str) -> Pair:
+def round_to_integer(x: Pair, rounding_mode: str) -> Pair:
     """Return a pair after a monotone rounding to integers."""
     f = getattr(torch, rounding_mode)
     value = f(x.value)
@@ -104,24 +104,24 @@ def neg(op: Op, x: Pair) -> Pair:
 @rule("addcmul")
 def addcmul(op: Op, x: Pair, y: Pair, z: Pair, *, value: float = 1) -> Pair:
     """x + value y z."""
-    wide = op.of(op.held)
+    wide = op.with_dtype(op.accumulator)
     return add(op, x, scaled(wide, mul(wide, y, z), value))
 
 
 @rule("addcdiv")
 def addcdiv(op: Op, x: Pair, y: Pair, z: Pair, *, value: float = 1) -> Pair:
     """x + value y / z."""
-    wide = op.of(op.held)
+    wide = op.with_dtype(op.accumulator)
     return add(op, x, scaled(wide, div(wide, y, z), value))
 
 
 @rule("lerp")
 def lerp(op: Op, x: Pair, y: Pair, weight: Any) -> Pair:
     """x + weight (y - x), or y - (1 - weight) (y - x)."""
-    wide, weight = op.of(op.held), op.pair(weight)
+    wide, weight = op.with_dtype(op.accumulator), op.pair(weight)
     step = sub(wide, y, x)
     moved = mul(wide, weight, step)
     value = x.wide + moved.wide
     error = x.slack + moved.slack
     size = x.magnitude + y.magnitude * (1 + weight.magnitude)
-    return op.close(value, error, size + error, 4)
+    return op.rounded(value, error, size + error, 4)

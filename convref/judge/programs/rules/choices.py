@@ -56,7 +56,7 @@ def _fits(number: float, dtype: Any) -> bool:
     return math.isinf(number) or bool(is_stored(torch.tensor(number, dtype=torch.float64), dtype))
 
 
-def compared(f: Function) -> Any:
+def comparison_rule(f: Function) -> Any:
     """Return the rule of a comparison; it may go either way where both intervals meet."""
 
     def evaluate(op: Op, x: Any, y: Any) -> Pair:
@@ -69,7 +69,7 @@ def compared(f: Function) -> Any:
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    RULES[getattr(aten, _name)] = compared(getattr(torch, _name))
+    RULES[getattr(aten, _name)] = comparison_rule(getattr(torch, _name))
 
 
 @rule("isnan", "isinf", "isfinite")
@@ -134,17 +134,17 @@ def extreme(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Any:
         return RULES[getattr(aten, f"{name}imum")](op, x, dim)
     axes = () if dim is None else dim
     values = RULES[getattr(aten, f"a{name}")](op, x, axes, keepdim)
-    return values if dim is None else (values, _place(x, dim, keepdim, name))
+    return values if dim is None else (values, _index_of_extreme(x, dim, keepdim, name))
 
 
 @rule("argmax", "argmin")
 def argument(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Pair:
     if dim is None:
         x, dim = Pair(x.wide.flatten(), None if x.error is None else x.error.flatten()), 0
-    return _place(x, dim, keepdim, op.name[-3:])
+    return _index_of_extreme(x, dim, keepdim, op.name[-3:])
 
 
-def _place(x: Pair, dim: int, keepdim: bool, name: str) -> Pair:
+def _index_of_extreme(x: Pair, dim: int, keepdim: bool, name: str) -> Pair:
     """Return the index of an extreme; it is open where another element may be the extreme."""
     value = getattr(torch, f"arg{name}")(x.wide, dim, keepdim)
     if x.error is None:

@@ -6,7 +6,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..pair import Op, Pair, Tensor
-from .arithmetic import scaled, whole
+from .arithmetic import round_to_integer, scaled
 from .table import RULES, aten, rule
 
 
@@ -14,8 +14,8 @@ from .table import RULES, aten, rule
 def to_copy(op: Op, x: Pair, **_: Any) -> Pair:
     """Return x, rounded if its dtype changes to a narrower one."""
     if not op.dtype.is_floating_point:
-        return whole(x, "trunc") if op.dtype != torch.bool else x
-    terms = None if op.held == torch.float64 else x.terms  # sums were not held in float64
+        return round_to_integer(x, "trunc") if op.dtype != torch.bool else x
+    terms = None if op.accumulator == torch.float64 else x.terms  # sums were not held in float64
     return Pair(x.wide, x.error, False, terms)
 
 
@@ -27,7 +27,7 @@ def copy(op: Op, x: Pair, source: Any, non_blocking: bool = False) -> Pair:
     return Pair(found.value.expand(x.value.shape), error, stored=False)
 
 
-def moved(f: Any) -> Any:
+def move_rule(f: Any) -> Any:
     """Return the rule of an operation that only moves elements."""
 
     def evaluate(op: Op, *operands: Any, **named: Any) -> Any:
@@ -77,12 +77,12 @@ _MOVES = """
     reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
 """
 for _name in _MOVES.split():
-    RULES[getattr(aten, _name)] = moved(getattr(aten, _name))
+    RULES[getattr(aten, _name)] = move_rule(getattr(aten, _name))
 
 
 @rule("scatter")
 def scatter(op: Op, x: Pair, dim: int, index: Pair, source: Any, **named: Any) -> Pair:
-    return moved(aten.scatter)(op, x, dim, index, _filled(op, source, index), **named)
+    return move_rule(aten.scatter)(op, x, dim, index, _filled(op, source, index), **named)
 
 
 def _filled(op: Op, source: Any, like: Pair) -> Pair:
@@ -96,19 +96,19 @@ def _filled(op: Op, source: Any, like: Pair) -> Pair:
     return Pair(number.value.expand(like.value.shape), error)
 
 
-def summed(f: Any, op: Op, x: Pair, source: Pair) -> Pair:
+def scatter_added(f: Any, op: Op, x: Pair, source: Pair) -> Pair:
     """Return x plus the elements of a source that are moved to it by f(x, source)."""
     value, largest = f(x.wide, source.wide), f(x.magnitude, source.magnitude)
     n = f(torch.zeros_like(x.wide), torch.ones_like(source.wide))
     slacks = [torch.zeros_like(p.wide) + p.slack for p in (x, source)]
-    return op.close(value, f(*slacks), largest, n, exact=n == 0)
+    return op.rounded(value, f(*slacks), largest, n, exact=n == 0)
 
 
 @rule("scatter_add", "index_add")
 def scatter_add(op: Op, x: Pair, dim: int, index: Pair, source: Pair, *, alpha: float = 1) -> Pair:
     f = getattr(torch, op.name.rpartition(".")[2])
     source = scaled(op, source, alpha)
-    return summed(lambda t, s: f(t, dim, index.value, s), op, x, source)
+    return scatter_added(lambda t, s: f(t, dim, index.value, s), op, x, source)
 
 
 @rule("index_put", "_unsafe_index_put", "_index_put_impl")
@@ -121,7 +121,7 @@ def index_put(
         return aten.index_put(t, places, s, accumulate)
 
     if accumulate:
-        return summed(f, op, x, values)
+        return scatter_added(f, op, x, values)
     slacks = [torch.zeros_like(p.wide) + p.slack for p in (x, values)]
     return Pair(f(x.wide, values.wide), f(*slacks), x.stored and values.stored)
 
@@ -133,4 +133,4 @@ def embedding_dense_backward(op: Op, dy: Pair, index: Pair, *settings: Any) -> P
 
     n = f(torch.ones_like(dy.wide))
     error = 0.0 if dy.error is None else f(dy.error)
-    return op.close(f(dy.wide), error, f(dy.magnitude), n, exact=n <= 1)
+    return op.rounded(f(dy.wide), error, f(dy.magnitude), n, exact=n <= 1)

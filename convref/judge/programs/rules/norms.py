@@ -39,14 +39,14 @@ def _moments(op: Op, x: Pair, axes: Any) -> _Moments:
     else:
         level, square = averaged(x.magnitude, 1), averaged(x.magnitude, 2)
     n = 2 * count + 16
-    held, error, spread = op.of(op.held), 0.0, 0.0
+    acc, error, spread = op.with_dtype(op.accumulator), 0.0, 0.0
     if x.error is not None:
         error = x.error.mean(axes, keepdim=True)
         moved = x.error.square().mean(axes, keepdim=True).sqrt()
         spread = 2 * deviation * moved + moved.square()
         deviation = deviation + moved
-    size = deviation * square.sqrt() + n * held.gamma(1) * level.square()
-    center, square = held.close(mean, error, level, n), held.close(variance, spread, size, n)
+    size = deviation * square.sqrt() + n * acc.gamma(1) * level.square()
+    center, square = acc.rounded(mean, error, level, n), acc.rounded(variance, spread, size, n)
     return _Moments(center._replace(stored=False), square._replace(stored=False), level, centered)
 
 
@@ -64,32 +64,32 @@ def _scaled_by(
 ) -> tuple[Pair, Pair]:
     """Return (x - mean) / sqrt(variance + eps), also as x a + c with rounded a and c."""
     mean, variance, level, centered = moments
-    held = op.of(op.held)
+    acc = op.with_dtype(op.accumulator)
     v = variance.wide + eps
     least = v - variance.slack
     bounded = least > (1 - FIRST_ORDER) * v
     r = v.rsqrt()
     largest = torch.where(bounded, least.clamp(min=0.0).rsqrt(), torch.inf)
     # mean and rstd may be rounded to the dtype
-    rounded = stages * torch.finfo(op.dtype).eps / 2 if op.dtype != op.held else 0.0
-    rstd = held.close(r, largest - r + rounded * largest, largest, 16)._replace(stored=False)
+    rounded = stages * torch.finfo(op.dtype).eps / 2 if op.dtype != op.accumulator else 0.0
+    rstd = acc.rounded(r, largest - r + rounded * largest, largest, 16)._replace(stored=False)
     moved, far = x.slack + mean.slack, centered.abs()
     size = (x.magnitude.add_(level + moved).add_(far)).mul_(largest)
     error = far.mul_(largest - r).add_(moved * largest)
     error = error.add_(size, alpha=rounded) if rounded else error
-    return held.close(centered.mul_(r), error, size, 16), rstd
+    return acc.rounded(centered.mul_(r), error, size, 16), rstd
 
 
 def _affine(op: Op, z: Pair, w: Pair | None, b: Pair | None) -> Pair:
     """Return w z + b, also as x a + c, whose c = b - mean a is rounded relative to b."""
-    held = op.of(op.held)
+    acc = op.with_dtype(op.accumulator)
     if w is not None:
-        z = mul(held, z, w)
+        z = mul(acc, z, w)
     if b is not None:
         if z.error is not None:
-            z = z._replace(error=z.error + held.gamma(2) * b.magnitude)
-        z = add(held, z, b)
-    return z._replace(stored=op.dtype == op.held)
+            z = z._replace(error=z.error + acc.gamma(2) * b.magnitude)
+        z = add(acc, z, b)
+    return z._replace(stored=op.dtype == op.accumulator)
 
 
 def _shaped(p: Pair | None, shape: Any) -> Pair | None:
@@ -156,11 +156,11 @@ def batch_norm(
     y, mean, flat = _affine(op, z, w, b), found.mean, (-1,)
     kept: tuple[Pair | None, ...] = ()
     if running_mean is not None and running_var is not None:
-        held = op.of(op.held)
+        acc = op.with_dtype(op.accumulator)
         count = x.value.numel() // max(1, mean.value.numel())
-        unbiased = mul(held, found.variance, count / max(1, count - 1))
+        unbiased = mul(acc, found.variance, count / max(1, count - 1))
         kept = tuple(
-            add(held, mul(held, old, 1 - momentum), mul(held, _of(_shaped(new, flat)), momentum))
+            add(acc, mul(acc, old, 1 - momentum), mul(acc, _of(_shaped(new, flat)), momentum))
             for old, new in ((running_mean, mean), (running_var, unbiased))
         )
     return y, _of(_shaped(mean, flat)), _of(_shaped(rstd, flat)), *kept
@@ -188,9 +188,9 @@ def var(
     count = x.value.numel() // max(1, found.mean.value.numel())
     divisor = max(0.0, count - (1.0 if correction is None else correction))
     factor = count / divisor if divisor else math.inf
-    scaled = mul(op.of(op.held), found.variance, 1.0)
+    scaled = mul(op.with_dtype(op.accumulator), found.variance, 1.0)
     error = None if scaled.error is None else scaled.error * factor
-    total = Pair(scaled.value * factor, error, stored=op.dtype == op.held)
+    total = Pair(scaled.value * factor, error, stored=op.dtype == op.accumulator)
     return total if keepdim else _of(_shaped(total, found.mean.value.squeeze(axes).shape))
 
 
@@ -202,7 +202,7 @@ def _axes(x: Pair, dim: Any) -> tuple[int, ...]:
 
 @rule("std")
 def std(op: Op, x: Pair, *settings: Any, **named: Any) -> Pair:
-    return pointwise(torch.sqrt, n=4)(op, var(op.of(op.held), x, *settings, **named))
+    return pointwise(torch.sqrt, n=4)(op, var(op.with_dtype(op.accumulator), x, *settings, **named))
 
 
 @rule("var_mean")
@@ -219,7 +219,7 @@ def vector_norm(
     """Return a norm along axes, which moves by at most the norm of the errors."""
     order = 2 if order is None else order
     if order < 1:
-        return op.close(torch.zeros(()), math.inf, torch.zeros(()))
+        return op.rounded(torch.zeros(()), math.inf, torch.zeros(()))
 
     def f(t: Tensor) -> Tensor:
         return torch.linalg.vector_norm(t, order, dim or None, keepdim)
@@ -228,4 +228,4 @@ def vector_norm(
     count = x.value.numel() // max(1, value.numel())
     n = count + 4 if order in (1, 2) else count + 64
     n, largest = (0, largest * 0) if math.isinf(order) else (n, largest)
-    return op.close(value, 0.0 if x.error is None else f(x.error), largest, n)
+    return op.rounded(value, 0.0 if x.error is None else f(x.error), largest, n)

@@ -44,14 +44,14 @@ def pointwise(f: Function, size: Function | None = None, *turns: float, n: int =
         value = g(x.wide)
         if x.error is None:
             scale = largest(x.wide)
-            return op.close(value, 0.0, scale, n, exact=scale == 0)
+            return op.rounded(value, 0.0, scale, n, exact=scale == 0)
         error = spread(g, x, value, turns)
         if size is None:
             scale = value.abs().add_(error)
         else:
             ends = largest(x.wide - x.error), largest(x.wide + x.error)
             scale = torch.maximum(torch.maximum(*ends), largest(x.wide))
-        return op.close(value, error, scale, n, exact=scale == 0)
+        return op.rounded(value, error, scale, n, exact=scale == 0)
 
     return evaluate
 
@@ -156,7 +156,7 @@ def sin(op: Op, x: Pair) -> Pair:
     value = torch.sin(x.wide) if op.name.endswith("sin") else torch.cos(x.wide)
     error = 0.0 if x.error is None else x.error.clamp(max=2.0)
     size = x.magnitude.clamp(max=1.0) if op.name.endswith("sin") else torch.ones_like(value)
-    return op.close(value, error, size, POINTWISE)
+    return op.rounded(value, error, size, POINTWISE)
 
 
 @rule("pow")
@@ -173,4 +173,4 @@ def pow_(op: Op, x: Any, y: Any) -> Pair:
         ends = [(x.wide + i * x.slack, y.wide + j * y.slack) for i in (-1, 1) for j in (-1, 1)]
         error = torch.stack([gap(torch.pow(*end), value) for end in ends]).amax(0)
     size = times(1 + (y.magnitude * x.wide.abs().log()).abs(), value.abs() + error)
-    return op.close(value, error, size, 2 * POINTWISE)
+    return op.rounded(value, error, size, 2 * POINTWISE)

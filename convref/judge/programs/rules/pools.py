@@ -21,10 +21,10 @@ def linear(f: Function, op: Op, x: Pair, n: Any, *settings: Any, exact: Any = Fa
         return f(t, *settings)
 
     error = 0.0 if x.error is None else g(x.error)
-    return op.close(g(x.wide), error, g(x.magnitude), n, exact)
+    return op.rounded(g(x.wide), error, g(x.magnitude), n, exact)
 
 
-def counted(f: Function, op: Op, x: Pair) -> Pair:
+def unweighted_sum(f: Function, op: Op, x: Pair) -> Pair:
     """Return the pair of a linear f with weights 0 and 1: f of ones counts the terms of a sum."""
     n = f(torch.ones_like(x.wide))
     return linear(f, op, x, n, exact=n <= 1)
@@ -141,7 +141,7 @@ def max_pool_backward(op: Op, dy: Pair, x: Pair, *settings: Any) -> Pair:
     """Return sums of cotangents at the largest elements; unbounded where the largest is open."""
     *geometry, places = settings
     f = getattr(aten, op.name.removeprefix("aten."))
-    found = counted(lambda t: f(t, x.wide, *geometry, places.value), op, dy)
+    found = unweighted_sum(lambda t: f(t, x.wide, *geometry, places.value), op, dy)
     if places.error is None or not bool((places.error > 0).any()):
         return found
     size, stride, padding, dilation, ceil_mode = geometry or ((), (), (), (), True)
@@ -163,7 +163,7 @@ def upsample_linear(op: Op, x: Pair, *settings: Any) -> Pair:
     near = pool(x.magnitude, 3, 1, 1)
     error = 0.0 if x.error is None else f(pool(x.error, 3, 1, 1), *settings)
     steps = 8 + 8 * sum(x.value.shape[2:])
-    return op.close(f(x.wide, *settings), error, f(near, *settings), steps)
+    return op.rounded(f(x.wide, *settings), error, f(near, *settings), steps)
 
 
 @rule("upsample_bilinear2d_backward", "upsample_linear1d_backward", "upsample_trilinear3d_backward")
@@ -181,7 +181,7 @@ def upsample_linear_backward(op: Op, dy: Pair, size: Any, input_size: Any, *sett
 
     terms = math.prod(min(o, 2 * -(-o // max(1, i - 1)) + 2) for i, o in zip(input_size[2:], size))
     steps = terms + 8 + 8 * sum((*size, *input_size[2:]))
-    return op.close(
+    return op.rounded(
         shares(dy.wide), 0.0 if dy.error is None else near(dy.error), near(dy.magnitude), steps
     )
 
@@ -191,7 +191,7 @@ def _counted(name: str) -> None:
 
     @rule(name)
     def summed(op: Op, dy: Pair, *settings: Any) -> Pair:
-        return counted(lambda t: f(t, *_values(settings)), op, dy)
+        return unweighted_sum(lambda t: f(t, *_values(settings)), op, dy)
 
 
 def _values(settings: Any) -> Any:

@@ -22,7 +22,7 @@ def products(op: Op, f: Bilinear, x: Pair, w: Pair, terms: int, bias: Pair | Non
     error: Any = 0.0
     if x.error is not None or w.error is not None:
         sums = f(x.wide.abs(), w.wide.abs())
-        error = largest - sums + op.of(torch.float64).gamma(terms) * largest
+        error = largest - sums + op.with_dtype(torch.float64).gamma(terms) * largest
     n = _nonzero_terms(f, x, w, terms)
     if bias is not None:
         n = n + 1 + (0 if bias.terms is None else bias.terms.n)
@@ -30,7 +30,7 @@ def products(op: Op, f: Bilinear, x: Pair, w: Pair, terms: int, bias: Pair | Non
         error = error + bias.slack
     step, high = _step(op, x, w, bias), _largest(x, w)
     exact = bool(step) and exact_sums(op, largest, step)
-    found = op.close(value, error, largest, n, exact, products=high)
+    found = op.rounded(value, error, largest, n, exact, products=high)
     return found._replace(terms=Terms(largest, largest_number(n), 0, step, high))
 
 
@@ -76,7 +76,7 @@ def addmm(op: Op, b: Pair, x: Pair, w: Pair, *, beta: float = 1, alpha: float = 
     bias = scaled(op, b, beta) if beta else None
     if alpha == 1:
         return products(op, torch.matmul, x, w, x.value.shape[-1], bias)
-    found = scaled(op, mm(op.of(op.held), x, w), alpha)
+    found = scaled(op, mm(op.with_dtype(op.accumulator), x, w), alpha)
     return found if bias is None else add(op, bias, found)
 
 

@@ -20,7 +20,7 @@ def sum_(op: Op, x: Pair, dim: Any = None, keepdim: bool = False, *, dtype: Any 
 def mean(op: Op, x: Pair, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Pair:
     """Return a mean along axes: a sum divided by its length."""
     dim = [dim] if isinstance(dim, int) else dim
-    total = sums(op.of(op.held), x, dim, keepdim)
+    total = sums(op.with_dtype(op.accumulator), x, dim, keepdim)
     count = float(max(1, x.value.numel()) // max(1, total.value.numel()))
     return div(op, total, Pair(total.value.new_tensor(count)))
 
@@ -36,10 +36,10 @@ def prod(op: Op, x: Pair, *axes: Any, dtype: Any = None) -> Pair:
     count = x.value.numel() // max(1, value.numel() if f is torch.prod else 1)
     if x.error is not None:
         error = largest - f(x.wide.abs(), *axes)
-        error = error + op.of(torch.float64).gamma(count) * largest
+        error = error + op.with_dtype(torch.float64).gamma(count) * largest
     step = grain(x)
     exact = step == 1.0 and exact_sums(op, largest, 1.0, stages=1)
-    return op.close(value, error, largest, count, exact, stages=count)
+    return op.rounded(value, error, largest, count, exact, stages=count)
 
 
 @rule("cumsum")
@@ -52,7 +52,7 @@ def cumsum(op: Op, x: Pair, dim: int, *, dtype: Any = None) -> Pair:
     largest, step = f(x.magnitude), grain(x)
     n = f((x.magnitude != 0).to(torch.float64))
     exact = exact_sums(op, largest, step) if step else n <= 1
-    found = op.close(f(x.wide), 0.0 if x.error is None else f(x.error), largest, n, exact)
+    found = op.rounded(f(x.wide), 0.0 if x.error is None else f(x.error), largest, n, exact)
     return found._replace(terms=Terms(largest, largest_number(n), 0, step))
 
 

@@ -44,7 +44,7 @@ def softmax(op: Op, x: Pair, dim: int, *_: Any, steps: int = 0, **__: Any) -> Pa
     if x.error is not None:
         error = p * torch.expm1(x.error + parts.shift)
         size = torch.where(p > 0, size * torch.exp(x.error + parts.shift), 0.0)
-    return op.close(p, error, size, parts.n + steps, stages=1)
+    return op.rounded(p, error, size, parts.n + steps, stages=1)
 
 
 @rule("_log_softmax")
@@ -52,7 +52,7 @@ def log_softmax(op: Op, x: Pair, dim: int, *_: Any) -> Pair:
     parts = _parts(x, dim)
     value = torch.log_softmax(x.wide, dim)
     size = parts.far + parts.log.abs() + parts.total
-    return op.close(value, x.slack + parts.shift, size, parts.n, stages=1)
+    return op.rounded(value, x.slack + parts.shift, size, parts.n, stages=1)
 
 
 @rule("logsumexp")
@@ -60,7 +60,7 @@ def logsumexp(op: Op, x: Pair, dim: Any, keepdim: bool = False) -> Pair:
     parts = _parts(x, dim)
     value = torch.logsumexp(x.wide, dim, keepdim=True)
     size = value.abs() + (value - parts.log).abs() + parts.log.abs() + parts.total
-    found = op.close(value, parts.shift, size, parts.n)
+    found = op.rounded(value, parts.shift, size, parts.n)
     return found if keepdim else _squeezed(found, dim)
 
 

@@ -33,7 +33,7 @@ def _is_multiple(wide: Tensor, step: float) -> bool:
 
 def exact_sums(op: Op, largest: Tensor, step: float, stages: int = 0) -> Any:
     """Return where partial sums of multiples of `step` are numbers of the type that holds them."""
-    held = op.dtype if stages or op.numerics.stages else op.held
+    held = op.dtype if stages or op.numerics.stages else op.accumulator
     return largest * op.numerics.growth <= 2 * step / torch.finfo(held).eps
 
 
@@ -59,12 +59,12 @@ def added(op: Op, x: Pair, y: Pair) -> Pair:
     value, error = x.wide + y.wide, x.slack + y.slack
     are_terms = x.terms is None and y.terms is None
     if are_terms and not op.is_read:
-        return op.close(value, error, exact=True)
+        return op.rounded(value, error, exact=True)
     p, q = terms_of(x), terms_of(y)
     size, step = x.reach + y.reach, min(p.step, q.step)
     products = max(p.products, q.products)
     if are_terms:
-        found = op.close(value, error, exact=True)
+        found = op.rounded(value, error, exact=True)
         return found._replace(terms=Terms(size, 1, 1, step))
     p, q = (t._replace(products=products) for t in (p, q))
     if op.rounds and op.dtype.is_floating_point:
@@ -72,7 +72,7 @@ def added(op: Op, x: Pair, y: Pair) -> Pair:
         if step:
             own = torch.where(exact_sums(op, size, step) & is_zero(error), 0.0, own)
         error = error + op.bounded(own, size, value)
-    found = op.close(value, error, size if op.numerics.stages else None, exact=True)
+    found = op.rounded(value, error, size if op.numerics.stages else None, exact=True)
     return found._replace(terms=Terms(size, p.n + q.n + 1, 0, step, products))
 
 
@@ -89,7 +89,7 @@ def distributed(
         return error, None
     size, step = x.reach * factor, terms.step * grain
     if op.rounds and op.dtype.is_floating_point:
-        own = _more_roundings(op, x, terms, n) * factor + op.least(n * (1 + terms.n))
+        own = _more_roundings(op, x, terms, n) * factor + op.underflow_error(n * (1 + terms.n))
         certain = size == 0
         if step:
             certain |= exact_sums(op, size, step) & is_zero(error)
@@ -122,6 +122,6 @@ def sums(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Pair:
     exact = exact_sums(op, largest, terms.step) if terms.step else n == 0
     size = largest * (1 + op.gamma(terms.n, terms.products > 0)) if terms.n else largest
     error = 0.0 if x.error is None else f(x.error)
-    found = op.close(value, error, size, n, exact, products=terms.products)
+    found = op.rounded(value, error, size, n, exact, products=terms.products)
     count = largest_number(n) + terms.n
     return found._replace(terms=Terms(largest, count, 0, terms.step, terms.products))
