@@ -152,9 +152,9 @@ def short_name(dtype: Any) -> Any:
     """Return the short name of a dtype of any library, or of its name; all else as it is."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
-        return dtypes.short(_torch_name(dtype))
+        return dtypes.short_name(_torch_name(dtype))
     name = getattr(dtype, "name", getattr(dtype, "__name__", dtype))
-    return dtypes.short(name) if isinstance(name, str) else dtype
+    return dtypes.short_name(name) if isinstance(name, str) else dtype
 
 
 def _torch_name(dtype: Any) -> str:
@@ -169,7 +169,7 @@ def torch_dtype(code: str) -> Any:
     return getattr(torch, names[code]) if code in names else None
 
 
-def missing(device: str) -> str | None:
+def why_no_device(device: str) -> str | None:
     """Return why torch cannot compute on a device of this type here, or None."""
     if device != "cuda":
         return None
@@ -247,7 +247,7 @@ def zeros_like(array: Any) -> Any:
     return np.zeros_like(array) if kind else array
 
 
-def joined(arrays: Sequence[Any], axis: int) -> Any:
+def concatenate(arrays: Sequence[Any], axis: int) -> Any:
     """Return arrays of one kind, one after another along an axis."""
     kind = kind_of(arrays[0])
     if kind == "torch":

@@ -9,7 +9,7 @@ from typing import Any
 from . import knownbugs
 from .arrays import facts, is_followed
 from .backends import Backend
-from .backends.protocol import computed, refusal
+from .backends.protocol import refusal, run_checked
 from .backends.registry import load, names
 from .case import Call, argument, check_count, check_objects, check_operand, check_positions, memory
 from .errors import MissingExtraError, UnsupportedError, a_kind, invalid, message, shorten
@@ -65,13 +65,13 @@ class Plan:
             check_objects(self.call, operands)
         self._check_positions(operands)
         if is_followed(self.kind, operands):
-            return self._recorded(*operands)
-        return computed(self.backend, self.call, self.kind, operands)
+            return self._run_recorded(*operands)
+        return run_checked(self.backend, self.call, self.kind, operands)
 
-    def _recorded(self, *operands: Any) -> tuple[Any, ...]:
+    def _run_recorded(self, *operands: Any) -> tuple[Any, ...]:
         """Return the results, which the integration of the arrays' library computes."""
         integration = importlib.import_module(RECORDERS[self.kind])
-        return integration.recorded(self.requested, self.call, *operands)
+        return integration.run_recorded(self.requested, self.call, *operands)
 
     def bound(self) -> Callable[..., tuple[Any, ...]]:
         """Return the function of the operands that computes the call, with everything else decided.
@@ -208,7 +208,7 @@ def _plan(call: Call, backend: str, kind: str) -> Plan:
                 raise
             found, reason = None, str(error)
         take = reason is None and chosen is None
-        why = reason or _why(backend, kind, name)
+        why = reason or _reason_to_choose(backend, kind, name)
         candidates.append(
             Candidate(name, take, why if take or reason else "lower in the order of preference")
         )
@@ -237,7 +237,7 @@ def _known_bug(backend: Backend, call: Call) -> str | None:
     return None if region is None else f"known bug {region.id}: {region.note}"
 
 
-def _why(backend: str, kind: str, name: str) -> str:
+def _reason_to_choose(backend: str, kind: str, name: str) -> str:
     if backend != "auto":
         return "selected by the caller"
     if name == "numpy":

@@ -65,10 +65,10 @@ _ALIASES = {np.dtype(kind).name: code for code, kind in reversed(_NUMPY.items())
 _WIDE = {**dict.fromkeys(ML_DTYPES, "f64"), "f16": "f64", "f32": "f64", "c64": "c128"}
 
 
-def short(name: str) -> str:
+def short_name(name: str) -> str:
     """Return the short name of a type by any of its names; an unknown one as it is.
 
-    >>> short("fp16"), short("float16"), short("f16")
+    >>> short_name("fp16"), short_name("float16"), short_name("f16")
     ('f16', 'f16', 'f16')
     """
     return _ALIASES.get(name, name)
@@ -92,7 +92,7 @@ def numpy_dtype(code: str) -> np.dtype[Any]:
 def code_of(dtype: np.dtype[Any]) -> str:
     """Return the short name of a NumPy dtype."""
     if dtype.name in ML_DTYPES.values():
-        return short(dtype.name)
+        return short_name(dtype.name)
     for code, kind in _NUMPY.items():
         if isinstance(dtype, np.dtype) and dtype.newbyteorder("=") == np.dtype(kind):
             return code

@@ -114,7 +114,7 @@ def invalid(where: str, what: str, line: object = None) -> ConvrefError:
     return ConvrefError(message(where, what, line))
 
 
-def likely(given: object, known: Collection[str]) -> str:
+def closest_word(given: object, known: Collection[str]) -> str:
     """Return the word among those known that `given` may stand for; empty if there is none."""
     text = shorten(given, 40)
     for word in (*_ELSEWHERE.get(text, ()), *_ELSEWHERE.get(text.lower(), ())):
@@ -127,7 +127,7 @@ def likely(given: object, known: Collection[str]) -> str:
 
 def hint(given: object, known: Collection[str]) -> str:
     """Return the end of a message on a word that is not known: which one may be meant."""
-    meant = likely(given, known)
+    meant = closest_word(given, known)
     return f"; did you mean {meant}?" if meant else ""
 
 

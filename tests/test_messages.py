@@ -9,8 +9,8 @@ import pytest
 
 import convref
 from convref.conformance import strategies
-from convref.dtypes import CODES, short
-from convref.errors import likely
+from convref.dtypes import CODES, short_name
+from convref.errors import closest_word
 
 X, W = np.ones((1, 2, 4, 4), np.float32), np.ones((2, 2, 3, 3), np.float32)
 LINE = "conv.fprop:n1c1k1_i3_f2"
@@ -46,7 +46,7 @@ def test_a_word_that_is_not_known_is_answered_by_the_one_meant(call, text):
 
 
 def test_what_resembles_nothing_has_no_suggestion():
-    assert likely("zzz", ("same", "valid")) == likely(3, ("same",)) == ""
+    assert closest_word("zzz", ("same", "valid")) == closest_word(3, ("same",)) == ""
     with pytest.raises(TypeError, match=r"argument 'colour'$"):
         convref.relu(X, colour=3)
 
@@ -90,19 +90,19 @@ def test_signatures_show_the_arguments_alone():
 
 @pytest.mark.parametrize("name", ["f16", "fp16", "float16", "half"])
 def test_a_type_has_one_short_name_and_its_usual_ones_are_read(name):
-    assert short(name) == "f16"
+    assert short_name(name) == "f16"
     assert str(convref.parse(f"{LINE}:dt={name}")) == f"{LINE}:dt=f16"
     assert strategies.calls(dtypes=[name]).build(strategies.Tape(bytes(64))).dtype == "f16"
 
 
 def test_short_names_are_their_own():
-    assert [short(code) for code in CODES] == [*CODES]
+    assert [short_name(code) for code in CODES] == [*CODES]
 
 
 def test_the_judge_takes_a_function():
     convref.assert_correct(convref.relu(X), convref.relu, (X,))
     assert convref.case_of(convref.relu, X) == convref.case_of("relu", X)
-    for other in (short, np.tanh):
+    for other in (short_name, np.tanh):
         with pytest.raises(convref.ConvrefError, match=r"^assert_correct: name is <"):
             convref.assert_correct(X, other, (X,))
 

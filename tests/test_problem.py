@@ -33,8 +33,8 @@ def test_macs_and_touched_by_enumeration(problem):
         assert problem.macs(role) == len(terms)
         seen = {term[side] for term in terms}
         if problem.k and problem.c and role == ("y" if problem.transposed else "x"):
-            assert problem.touched(role) == len(seen), role
-        assert problem.touched(role) >= len(seen)
+            assert problem.elements_read(role) == len(seen), role
+        assert problem.elements_read(role) >= len(seen)
     assert problem.macs("db") == 0
 
 
@@ -80,7 +80,7 @@ def test_windows_by_enumeration(problem):
     cols = loops.unfold.unfold(ones, problem)
     assert problem.shape("cols") == cols.shape
     reads = loops.unfold.fold(np.ones(problem.shape("cols")), problem)
-    assert problem.touched("x") == np.count_nonzero(reads)
+    assert problem.elements_read("x") == np.count_nonzero(reads)
     assert problem.products("x") >= reads.max(initial=0)
     assert problem.products("cols") == 1
 

@@ -1,7 +1,7 @@
 """Values of the command line: number types and `math` as in lines, devices, lists."""
 
 from convref.case import MATHS
-from convref.dtypes import short
+from convref.dtypes import short_name
 from convref.errors import invalid, needs_one, shorten
 from convref.ops import FAMILY, ops_of
 
@@ -32,7 +32,7 @@ def keys(dtypes: str, maths: str = "ieee", device: str = "cpu") -> tuple[str, ..
     for dtype in words(dtypes):
         if dtype in MATH:
             raise invalid("bench", f"--dtype is {dtype!r}, needs f32 with --math {dtype}")
-        key = _known("dtype", short(dtype), DTYPES)
+        key = _known("dtype", short_name(dtype), DTYPES)
         found += [key] if key else math
     if any(math) and not set(math) <= set(found):
         raise invalid("bench", f"--math is {shorten(repr(maths))}, needs --dtype f32")

@@ -252,7 +252,7 @@ def tanh(input: Image) -> None:
     """
 
 
-@define(view=views.along, layouts=False, casts=True, layer="Softmax", autocast=CUDA_FLOAT32)
+@define(view=views.along_dim, layouts=False, casts=True, layer="Softmax", autocast=CUDA_FLOAT32)
 def softmax(input: Image, dim: int) -> None:
     """Return exp(x) over its sum along an axis; a shift of x changes nothing.
 
@@ -261,7 +261,7 @@ def softmax(input: Image, dim: int) -> None:
     """
 
 
-@define(view=views.along, layouts=False, casts=True, layer="LogSoftmax", autocast=CUDA_FLOAT32)
+@define(view=views.along_dim, layouts=False, casts=True, layer="LogSoftmax", autocast=CUDA_FLOAT32)
 def log_softmax(input: Image, dim: int) -> None:
     """Return the logarithm of `softmax`, accurate also where the softmax is tiny.
 
@@ -270,7 +270,7 @@ def log_softmax(input: Image, dim: int) -> None:
     """
 
 
-@define(view=views.along, layouts=False)
+@define(view=views.along_dim, layouts=False)
 def hardmax(input: Image, dim: int = -1) -> None:
     """Return 1 at the first maximum along an axis, else 0, as ONNX's Hardmax.
 

@@ -14,7 +14,7 @@ from .arguments import axes_of, flag, form_of, padding_of, per_axis
 from .definition import LOW, Definition, Fields, Image
 from .generate import names
 from .generate.docs import entries, sections
-from .generate.passes import Pass
+from .generate.passes import PassFunction
 from .run import Axes
 
 
@@ -412,15 +412,19 @@ _ANY_RANK = _KNOWN | entries(
 )
 
 
-def _made(row: _Function, rank: int) -> Callable[..., Any]:
+def _public_function(row: _Function, rank: int) -> Callable[..., Any]:
     form = row.signature.replace("NCHW", f"NC{RANKS[rank]}") if rank else row.signature
     fixed = {"transposed": True} if "transpose" in row.name else {}
     known = _KNOWN if rank else _ANY_RANK
-    return Pass(CONV, rank, row.pass_).listed(row.name, form, row.text, known=known, **fixed)
+    return PassFunction(CONV, rank, row.pass_).with_signature(
+        row.name, form, row.text, known=known, **fixed
+    )
 
 
 FUNCTIONS = names(
-    _made(row, rank) for row in _FUNCTIONS for rank in (RANKS if "Nd" in row.name else (0,))
+    _public_function(row, rank)
+    for row in _FUNCTIONS
+    for rank in (RANKS if "Nd" in row.name else (0,))
 )
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

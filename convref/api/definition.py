@@ -114,7 +114,7 @@ class Definition:
         self.keywords = [p.name for p in self.parameters if p.kind is KEYWORD]
         self.defaults = {p.name: p.default for p in self.parameters}
         self.texts = {"fprop": getdoc(fields) or ""}
-        common = ANY_SHAPE if view in (views.elements, views.along) else {}
+        common = ANY_SHAPE if view in (views.elements, views.along_dim) else {}
         self.entries = common | entries(sections(self.texts["fprop"]).get("Parameters", ""))
         self.prepare = self._prepare  # one object: part of the key of a plan
 

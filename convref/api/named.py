@@ -15,7 +15,7 @@ from ..ops import BASE_ROLE, RANKS, SIGNATURE, passes
 from . import __all__ as NAMES
 from . import function as public
 from .conv import CONV, rank_of
-from .run import Mark, Trace, Traced
+from .run import ResultMark, Trace, Traced
 
 # The function of OP.PASS, where it is not OP_PASS or OP{rank}d_PASS.
 _CALLED = {
@@ -37,7 +37,7 @@ class Recorded:
     """The calls that a function makes, and a Mark, or None, for each result that it returns."""
 
     calls: Sequence[Traced]
-    results: tuple[Mark | None, ...]
+    results: tuple[ResultMark | None, ...]
 
 
 def record(

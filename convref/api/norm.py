@@ -15,8 +15,8 @@ from .arguments import channels_of, flag, momentum_of, pair_of, running_of
 from .definition import CUDA_FLOAT32, Definition, Fields, Image, define
 from .generate import documented, function, names, parameters
 from .generate.docs import docstring, entries
-from .generate.passes import functions, returned
-from .run import needed
+from .generate.passes import functions, return_annotation
+from .run import recompute_backend
 
 
 @define(view=views.channels, layer="GroupNorm", autocast=CUDA_FLOAT32)
@@ -242,7 +242,7 @@ def _derivative(
     if not _in_training(norm, pass_, training):
         return norm_of_running.compute(pass_, (*arrays, *running), (eps,), layout, backend, mask)
     if any(a is None for a in kept):
-        given = (None, None), (None, None), eps, (0.1, None), layout, needed(backend)
+        given = (None, None), (None, None), eps, (0.1, None), layout, recompute_backend(backend)
         _, *found = _statistics(norm, arrays[-2], *given)
         kept = found[0], found[1]
     return norm.compute(pass_, (*arrays, *kept), (eps, 0.1), layout, backend, mask)
@@ -266,14 +266,16 @@ def _jvp(
     return norm_of_running.compute("jvp", (*pair[:3], *running, *pair[3:]), (eps,), *given)
 
 
-def _made(name: str, signature: str, body: Callable[..., Any], call: str, text: str) -> Any:
+def _public_function(
+    name: str, signature: str, body: Callable[..., Any], call: str, text: str
+) -> Any:
     listed = parameters(signature)
     doc = docstring(text, name, listed, known=_ENTRIES)
     norm = norm_of_instance if name.startswith("instance") else norm_of_batch
     returns = "tuple[Any, Any, Any, Any | None, Any | None]"
     if body is not _statistics:
         pass_ = name.removeprefix(norm.op).lstrip("_") or "fprop"
-        returns = returned(norm.op, pass_)
+        returns = return_annotation(norm.op, pass_)
     body = partial(body, norm)
     return function(name, listed, call, body, doc=doc, returns=returns, module=globals())
 
@@ -434,7 +436,7 @@ DEFINITIONS = (group_norm, layer_norm, rms_norm)
 FUNCTIONS = {
     **functions(*DEFINITIONS),
     **names(documented(instance_norm, known=_ENTRIES)),
-    **names(_made(*row) for row in (*_ROWS, *_INSTANCE_ROWS)),
+    **names(_public_function(*row) for row in (*_ROWS, *_INSTANCE_ROWS)),
 }
 globals().update(FUNCTIONS)
 __all__ = [*FUNCTIONS]

@@ -52,7 +52,7 @@ def mean(
     return {"over": dim}
 
 
-@define(view=views.along, layouts=False)
+@define(view=views.along_dim, layouts=False)
 def cumsum(input: Image, dim: int) -> None:
     """Return the sums of the elements of `input` up to each one along an axis.
 

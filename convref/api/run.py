@@ -17,7 +17,7 @@ from ..arrays import Array, facts, has_values, like, to_numpy
 from ..case import Call, argument
 from ..dtypes import numpy_dtype
 from ..errors import invalid
-from ..ops import BASE_ROLE, Sizes, plain
+from ..ops import BASE_ROLE, Sizes, to_builtins
 from .views import View, is_image
 
 Axes = dict[str, tuple[int, ...]]
@@ -100,7 +100,7 @@ def check_axes(where: str, given: dict[str, Any], axes: Axes, count: int) -> Non
             raise invalid(where, f"{argument(role)} has {len(array.shape)} axes, needs {needs}")
 
 
-class Mark(np.ndarray[Any, Any]):
+class ResultMark(np.ndarray[Any, Any]):
     """A placeholder of zeros for a result; its views, of any shape, record which result it is."""
 
     place: tuple[int, str] = (0, "")  # which call of the trace, and the role
@@ -122,13 +122,13 @@ class Traced:
         """Return the operands as NumPy arrays."""
         return tuple(None if a is None else to_numpy(a) for a in self.operands)
 
-    def mark(self, number: int, role: str) -> Mark | None:
+    def mark(self, number: int, role: str) -> ResultMark | None:
         """Return the placeholder of the result in `role`, in the user's shape, without memory."""
         call = self.prepared.call
         if role not in call.wanted:
             return None
         zero = np.zeros((), numpy_dtype(call.dtype_of(role)))
-        mark = np.broadcast_to(zero, call.problem.shape(role)).view(Mark)
+        mark = np.broadcast_to(zero, call.problem.shape(role)).view(ResultMark)
         mark.place = number, role
         return self.prepared.result(role, mark)
 
@@ -138,7 +138,7 @@ class Traced:
         assert seen is not None
         return self.prepared.operand(role, result.reshape(seen.shape))
 
-    def place(self, role: str, shape: Sizes, index: tuple[int, ...]) -> tuple[int, ...]:
+    def user_index(self, role: str, shape: Sizes, index: tuple[int, ...]) -> tuple[int, ...]:
         """Return the index in the user's array of `shape` of the formulas' element at `index`."""
         numbered = np.arange(np.prod(shape, dtype=int)).reshape(shape)
         found = np.unravel_index(int(self.formula(role, numbered)[index]), shape)
@@ -173,7 +173,7 @@ class Trace:
         return tuple(traced.mark(number, role) for role in prepared.call.signature.results)
 
 
-def needed(backend: Any) -> Any:
+def recompute_backend(backend: Any) -> Any:
     """Return the backend that computes omitted operands: the oracle if calls are traced."""
     return backend.needed if isinstance(backend, Trace) else backend
 
@@ -200,7 +200,7 @@ def compute(
 ) -> tuple[Any, ...]:
     """Return the results of the call that ``prepare(arrays, *arguments)`` describes."""
     foreign: list[Any] = []
-    arguments = plain(arguments, foreign)
+    arguments = to_builtins(arguments, foreign)
     if isinstance(backend, (Trace, Oracle)):
         prepared = prepare(arrays, *arguments)
         operands = (prepared.operand(r, a) for r, a in zip(prepared.call.roles, arrays))

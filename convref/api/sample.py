@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..arrays import facts, joined, zeros_like
+from ..arrays import concatenate, facts, zeros_like
 from ..errors import invalid
 from ..ops import SIGNATURE, integer, integers
 from .arguments import flag, windows
@@ -71,11 +71,11 @@ class OnBoxes(Definition):
         """Return the results of a pass, by role."""
         roles = SIGNATURE[self.op, pass_].operands
         listed = {"boxes": partial(_numbered, f"{self.op}.{pass_}")}
-        arrays = tuple(listed.get(role, _same)(array) for role, array in zip(roles, arrays))
+        arrays = tuple(listed.get(role, _identity)(array) for role, array in zip(roles, arrays))
         return super().compute(pass_, arrays, *given, **named)
 
 
-def _same(array: Any) -> Any:
+def _identity(array: Any) -> Any:
     return array
 
 
@@ -92,7 +92,7 @@ def _numbered(where: str, boxes: Any) -> Any:
     if not found:
         raise invalid(where, "boxes is empty, needs an array (L, 4) for each image")
     lead = ((zeros_like(each[:, :1]) + number, each) for number, each in enumerate(boxes))
-    return joined([joined(pair, 1) for pair in lead], 0)
+    return concatenate([concatenate(pair, 1) for pair in lead], 0)
 
 
 @define(kind=OnBoxes)

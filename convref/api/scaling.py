@@ -7,7 +7,7 @@ from .definition import CUDA_FLOAT32, Image, define
 from .generate.passes import functions
 
 
-@define(view=views.along, layouts=False, autocast=CUDA_FLOAT32)
+@define(view=views.along_dim, layouts=False, autocast=CUDA_FLOAT32)
 def normalize(input: Image, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> None:
     """Return `input` over its p-norm along an axis.
 

@@ -11,7 +11,7 @@ from ..case import Call, Case, Spec, axis_letters
 from ..errors import a_kind, invalid, shorten
 from ..judge import Numerics, judge
 from .named import Recorded, record
-from .run import Mark, Traced
+from .run import ResultMark, Traced
 
 if TYPE_CHECKING:
     from ..judge.programs import Program, ProgramFinding, Report
@@ -140,7 +140,7 @@ def assert_correct(
     numerics = Numerics(accuracy) if isinstance(accuracy, str) else accuracy
     operands, got = _imported(tuple(operands)), _imported(got)
     recorded = record(name, operands, arguments, "assert_correct")
-    found = _listed(recorded, got)
+    found = _results_with_marks(recorded, got)
     for number, traced in enumerate(recorded.calls):
         given = {mark.place[1]: a for mark, a in found if mark.place[0] == number}
         if given:
@@ -153,7 +153,7 @@ def _imported(arrays: Any) -> Any:
     return imported("assert_correct", arrays)
 
 
-def _listed(recorded: Recorded, got: Any) -> list[tuple[Mark, Any]]:
+def _results_with_marks(recorded: Recorded, got: Any) -> list[tuple[ResultMark, Any]]:
     """Return each result with its mark; their number, presence and shapes are as they must be."""
     __tracebackhide__ = True
     results = got if isinstance(got, (tuple, list)) else (got,)
@@ -192,7 +192,7 @@ def _judge(traced: Traced, given: dict[str, Any], numerics: Numerics) -> None:
         return
     reason = verdict.reason
     if verdict.index:
-        place = traced.place(verdict.role, tuple(given[verdict.role].shape), verdict.index)
+        place = traced.user_index(verdict.role, tuple(given[verdict.role].shape), verdict.index)
         reason = reason.replace(_bracketed(verdict.index), _bracketed(place), 1)
     raise AssertionError(f"{verdict.kind}: {reason}\n  {_case(traced)}")
 

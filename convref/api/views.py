@@ -131,7 +131,7 @@ def matrices(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View
     return View(enter, leave)
 
 
-def along(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
+def along_dim(where: str, rank: int, shape: Sizes, given: dict[str, Any]) -> View | None:
     """Return the view of an array with an axis `dim` as (before, dim, after), unless an image."""
     if len(shape) - 2 not in RANKS:
         return lines(where, rank, shape, given)

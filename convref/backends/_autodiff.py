@@ -108,14 +108,16 @@ class Autodiff:
     def _backward(self, call: Call, function: Function, fixed: Tensors, given: Tensors) -> Tensors:
         y = _output(call)
         at = {role: fixed[role] for role in _bases(call.wanted)}
-        found = self._gradients(call, _only(y, function), at, {y: given[f"d{y}"]})
+        found = self._gradients(call, _one_result(y, function), at, {y: given[f"d{y}"]})
         return {f"d{role}": gradient for role, gradient in found.items()}
 
     def _jvp(self, call: Call, function: Function, fixed: Tensors, given: Tensors) -> Tensors:
         y, dots = _output(call), _present({role: given.get(f"{role}_dot") for role in fixed})
         if not dots or self.jvp is None:
             return {y: function({})[y], f"{y}_dot": self._filled(call, y, 0)}
-        found, moved = self.jvp(_only(y, function), {role: fixed[role] for role in dots}, dots)
+        found, moved = self.jvp(
+            _one_result(y, function), {role: fixed[role] for role in dots}, dots
+        )
         return {y: found[y], f"{y}_dot": moved[y]}
 
     def _double_backward(
@@ -128,7 +130,7 @@ class Autodiff:
         def first(moved: Tensors) -> Tensors:
             here = {**point, **moved}
             cotangent = {y: here.pop(y)}
-            inner = _only(y, lambda own: function({**here, **own}))
+            inner = _one_result(y, lambda own: function({**here, **own}))
             return self._gradients(call, inner, {role: here[role] for role in outer}, cotangent)
 
         at = {BASE_ROLE[role]: point[BASE_ROLE[role]] for role in call.wanted}
@@ -173,5 +175,5 @@ def _present(tensors: Tensors) -> Tensors:
     return {role: tensor for role, tensor in tensors.items() if tensor is not None}
 
 
-def _only(role: str, function: Function) -> Function:
+def _one_result(role: str, function: Function) -> Function:
     return lambda at: {role: function(at)[role]}

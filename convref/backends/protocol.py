@@ -37,7 +37,9 @@ def versions(backend: Backend) -> dict[str, str]:
     raise ProtocolError(f"{_name(backend)}.fingerprint returned {a_kind(found)}, needs a dict")
 
 
-def computed(backend: Backend, call: Call, kind: str, operands: Sequence[Any]) -> tuple[Any, ...]:
+def run_checked(
+    backend: Backend, call: Call, kind: str, operands: Sequence[Any]
+) -> tuple[Any, ...]:
     """Return the results of a call on arrays of a kind; those of a third party are checked."""
     results = backend.run(call, *operands)
     if type(backend).__module__.partition(".")[0] in OURS:

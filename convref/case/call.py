@@ -264,7 +264,7 @@ class Call:
     def bytes_moved(self) -> int:
         """Return the compulsory bytes: each needed element read once, each result written once."""
         needed = {name for role in self.wanted for name in self.terms(role).reads}
-        moved = [(role, self.problem.touched(role)) for role in needed]
+        moved = [(role, self.problem.elements_read(role)) for role in needed]
         moved += [(role, prod(self.problem.shape(role))) for role in self.wanted]
         return sum(n * dtypes.numpy_dtype(self.dtype_of(role)).itemsize for role, n in moved)
 

@@ -250,7 +250,7 @@ def parse(line: str) -> Case:
         raise reader.fail(f"tan={tangents}", "some of x, w, b, or 0 for none")
     if (device := keys.get("dev", "cpu")) not in ("cpu", "cuda"):
         raise reader.fail(f"dev={device}", "cpu or cuda")
-    dtype = dtypes.short(given := keys.get("dt", "f32"))
+    dtype = dtypes.short_name(given := keys.get("dt", "f32"))
     if dtype not in dtypes.CODES:
         raise reader.refuse(f"dt={given}", given, dtypes.CODES)
     spec = Spec(dtype, device=device)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import dispatch, knownbugs
-from ..arrays import missing
+from ..arrays import why_no_device
 from ..case import FILLS, parse
 from ..case.files import read_text
 from ..dtypes import CODES
@@ -176,7 +176,7 @@ def _axes(seed: int, laws: bool, device: str, *chosen: tuple[str, ...]) -> Axes:
 
     if device not in DEVICES:
         raise invalid("check", f"--device is {shorten(device)}, {needs_one(device, DEVICES)}")
-    if reason := missing(device):
+    if reason := why_no_device(device):
         raise invalid("check", f"--device is {device}, but {reason}")
 
     ops, passes, dtypes, fills, arms = chosen

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends import PLAIN, Arm
 from ..case import Case
-from ..dtypes import short
+from ..dtypes import short_name
 from ..errors import missing_extra
 
 try:
@@ -43,7 +43,7 @@ class Axes:
     data: int = 1  # on how many data each drawn call is run
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtypes", tuple(map(short, self.dtypes)))
+        object.__setattr__(self, "dtypes", tuple(map(short_name, self.dtypes)))
 
 
 def strategy(axes: Axes) -> strategies.Built[Case]:

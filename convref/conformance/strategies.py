@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from ..case import FILLS, Call, Case, Spec, axis_letters, channels_last
-from ..dtypes import CODES, short
+from ..dtypes import CODES, short_name
 from ..errors import invalid, needs_one, shorten
 from ..ops import (
     FAMILY,
@@ -261,7 +261,7 @@ def calls(
     ...     assert call.wanted == ("dw",) and call.dtype == "bf16"
     >>> check()
     """
-    dtypes = tuple(map(short, dtypes))
+    dtypes = tuple(map(short_name, dtypes))
     table = _table(ops, passes, dtypes)
     options = _Options(table, dtypes, memory, tuple(maths), Limits(**limits))
     return Built(lambda tape: _call(tape, options), _tape_for(table), options.limits.large)
@@ -301,7 +301,7 @@ def cases(
     ...     assert parse(str(case)) == case
     >>> check()
     """
-    dtypes = tuple(map(short, dtypes))
+    dtypes = tuple(map(short_name, dtypes))
     drawn = calls(ops, passes, dtypes=dtypes, **options)
     assert isinstance(drawn, Built)
     _known_words("fill", fills, FILLS)

@@ -25,7 +25,7 @@ class Text(NamedTuple):
 
 def array_text(role: str, array: Array) -> Text:
     """Return `array` as nested lists, a constant with exceptions, packed, or as draws like it."""
-    wide: Array = array.astype(widest(array))
+    wide: Array = array.astype(python_type(array))
     if 0 < wide.size <= LITERAL:
         return Text((), repr(wide.tolist()), True)
     flat: Array = wide.ravel()
@@ -73,7 +73,7 @@ def _holds(kind: str, array: Array) -> bool:
     return bool(np.array_equal(back.view(np.uint64), array.view(np.uint64)))  # -0.0 and NaN too
 
 
-def widest(array: Array) -> type:
+def python_type(array: Array) -> type:
     """Return the Python type whose numbers hold those of `array`."""
     return {"c": complex, "i": int, "u": int}.get(array.dtype.kind, float)
 

@@ -9,16 +9,16 @@ from .. import dtypes
 from ..case import Call, Case
 from ..errors import UnsupportedError, message
 from ..ops import BASE_ROLE, SIGNATURE, ConvProblem, Problem
-from ._data import LITERAL, UNPACK, array_text, widest
+from ._data import LITERAL, UNPACK, array_text, python_type
 from ._forward import Forward
-from ._tensors import listed
+from ._tensors import tuple_text
 
 NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 NAMES |= {"c64": "complex64", "c128": "complex128", "u8": "uint8"}
 NAMES |= {f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
 
 
-class Program(ABC):
+class Snippet(ABC):
     """A case as a program; a subclass per framework gives the lines that differ."""
 
     writer: str  # the public function
@@ -102,7 +102,7 @@ class Program(ABC):
         """Return the lines that make the operands, and those that the case lacks."""
         call, lines = self.call, []
         for role, text in self.texts.items():
-            lines += [*text.before, f"{role} = {self.made(role, text.expression)}"]
+            lines += [*text.before, f"{role} = {self.operand_text(role, text.expression)}"]
         if call.op == "conv" and "b" in self.differentiated() and "b" not in call.roles:
             lines.append(f"b = {self._filled('zeros', call.conv.k)}")
         for role, function in (self.standins() if call.op in self.forwards else {}).items():
@@ -111,7 +111,7 @@ class Program(ABC):
             lines.append(f"{role} = {value}")
         return lines
 
-    def made(self, role: str, numbers: str) -> str:
+    def operand_text(self, role: str, numbers: str) -> str:
         """Return the expression of an operand."""
         options = self.options(self.call.spec(role).dtype)
         return f"{self.module}.{self.maker}({numbers}, {options})"
@@ -157,9 +157,9 @@ class Program(ABC):
         if call.pass_ == "jvp":
             if not by:
                 return [f"y = {self.name}({inputs})", f"y_dot = {self.zeros}(y)"]
-            dots = listed(f"{name}_dot" for name in by)
+            dots = tuple_text(f"{name}_dot" for name in by)
             function = f"lambda {', '.join(by)}: {self.name}({inputs})"
-            return [f"y, y_dot = {self.jvp}({function}, {listed(by)}, {dots})"]
+            return [f"y, y_dot = {self.jvp}({function}, {tuple_text(by)}, {dots})"]
         sources = {role: "dy" if role == "ddy" else BASE_ROLE[role] for role in call.wanted}
         if not by:
             return [f"{role} = {self.zeros}({source})" for role, source in sources.items()]
@@ -194,7 +194,7 @@ class Program(ABC):
         return f'print("{role}", {role}.shape, "sum", {total}, {role})'
 
     def _assembled(self, imports: list[str], body: list[str], show: list[str]) -> str:
-        answers = self._answers()
+        answers = self._expected_results()
         before = (line for t in self.texts.values() for line in t.before)
         text = "\n".join((*before, *body, *answers))
         if "unpacked(" in text:
@@ -210,7 +210,7 @@ class Program(ABC):
         head = f"# {self.case}\n# in plain {self.framework}{note}"
         return "\n".join((head, *imports, "", *body, "", *show, *answers, ""))
 
-    def _answers(self) -> list[str]:
+    def _expected_results(self) -> list[str]:
         """Return lines that print the reference's results, where the data and they are small."""
         from ..oracle import evaluate
 
@@ -221,7 +221,7 @@ class Program(ABC):
         results = evaluate(self.call, *self.arrays.values())
         named = zip(self.call.signature.results, results)
         return [
-            f'print("expected {role} =", {r.astype(widest(r)).tolist()})'
+            f'print("expected {role} =", {r.astype(python_type(r)).tolist()})'
             for role, r in named
             if r is not None and role in self.computed
         ]

@@ -9,7 +9,7 @@ def nondefault(**values: tuple[Any, Any]) -> str:
     return "".join(f", {name}={v}" for name, (v, default) in values.items() if v != default)
 
 
-def listed(names: Iterable[str]) -> str:
+def tuple_text(names: Iterable[str]) -> str:
     """Return the names as a Python tuple."""
     names = list(names)
     return f"({', '.join(names)}{',' if len(names) == 1 else ''})"

@@ -6,8 +6,8 @@ from .. import dtypes
 from ..case import Call, Case
 from ..ops import ConvProblem, Problem
 from ._forward import JAX
-from ._snippet import NAMES, Program
-from ._tensors import listed, nondefault
+from ._snippet import NAMES, Snippet
+from ._tensors import nondefault, tuple_text
 
 
 def to_jax(case: Case) -> str:
@@ -31,7 +31,7 @@ def to_jax(case: Case) -> str:
     return _Jax(case).text()
 
 
-class _Jax(Program):
+class _Jax(Snippet):
     writer, framework = "to_jax", "JAX"
     jvp, zeros, module = "jax.jvp", "jnp.zeros_like", "jnp"
     forwards = JAX
@@ -97,14 +97,14 @@ class _Jax(Program):
         ]
 
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
-        return [f"{listed(self.call.wanted)} = {_pulled_back(self.name, inputs, by)}"]
+        return [f"{tuple_text(self.call.wanted)} = {_pulled_back(self.name, inputs, by)}"]
 
     def double_backward(self, inputs: str, sources: dict[str, str]) -> list[str]:
         by, moved = self.differentiated(), ["dy", "x", "w"]
         if self.call.op != "conv":
             moved = list(dict.fromkeys(("dy", *by, *sources.values())))
         named = ", ".join("ddy" if role == "dy" else f"d{role}" for role in moved)
-        outer = listed(f"dd{name}" for name in by)
+        outer = tuple_text(f"dd{name}" for name in by)
         return [
             f"def backward({', '.join(moved)}):",
             f"    return {_pulled_back(self.name, inputs, by)}",

@@ -6,7 +6,7 @@ from ..case import Call, Case
 from ..errors import UnsupportedError, message
 from ..ops import ConvProblem, Problem
 from ._forward import NUMPY
-from ._snippet import NAMES, Program
+from ._snippet import NAMES, Snippet
 
 
 def to_numpy(case: Case) -> str:
@@ -38,7 +38,7 @@ def to_numpy(case: Case) -> str:
     return _Numpy(case).text()
 
 
-class _Numpy(Program):
+class _Numpy(Snippet):
     writer, framework, module = "to_numpy", "NumPy", "np"
     forwards = NUMPY
     names = {code: name for code, name in NAMES.items() if code != "bf16"}

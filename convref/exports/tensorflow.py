@@ -6,8 +6,8 @@ from ..case import Call, Case
 from ..errors import UnsupportedError, message
 from ..ops import ConvProblem, Problem
 from ._forward import TENSORFLOW
-from ._snippet import NAMES, Program
-from ._tensors import listed, nondefault
+from ._snippet import NAMES, Snippet
+from ._tensors import nondefault, tuple_text
 
 
 def to_tensorflow(case: Case) -> str:
@@ -29,7 +29,7 @@ def to_tensorflow(case: Case) -> str:
     return _TensorFlow(case).text()
 
 
-class _TensorFlow(Program):
+class _TensorFlow(Snippet):
     writer, framework, lister = "to_tensorflow", "TensorFlow", ".numpy().tolist()"
     jvp, zeros, module, maker = "jvp", "tf.zeros_like", "tf", "constant"
     forwards = TENSORFLOW
@@ -75,22 +75,22 @@ class _TensorFlow(Program):
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
         return [
             "with tf.GradientTape() as tape:",
-            f"    tape.watch({listed(by)})",
+            f"    tape.watch({tuple_text(by)})",
             f"    y = {self.name}({inputs})",
-            f"{listed(self.call.wanted)} = tape.gradient(y, {listed(by)}, dy)",
+            f"{tuple_text(self.call.wanted)} = tape.gradient(y, {tuple_text(by)}, dy)",
         ]
 
     def double_backward(self, inputs: str, sources: dict[str, str]) -> list[str]:
-        by, at = self.differentiated(), listed(sources.values())
-        outer = listed(f"dd{name}" for name in by)
+        by, at = self.differentiated(), tuple_text(sources.values())
+        outer = tuple_text(f"dd{name}" for name in by)
         return [
             "with tf.GradientTape() as outer:",
             f"    outer.watch({at})",
             "    with tf.GradientTape() as tape:",
-            f"        tape.watch({listed(by)})",
+            f"        tape.watch({tuple_text(by)})",
             f"        y = {self.name}({inputs})",
-            f"    first = tape.gradient(y, {listed(by)}, dy)",
-            f"{listed(sources)} = outer.gradient(",
+            f"    first = tape.gradient(y, {tuple_text(by)}, dy)",
+            f"{tuple_text(sources)} = outer.gradient(",
             f'    first, {at}, {outer}, unconnected_gradients="zero"',
             ")",
         ]

@@ -7,8 +7,8 @@ from ..case import Case, Spec, axis_letters
 from ..errors import UnsupportedError, message
 from ..ops import ConvProblem, Problem, Sizes
 from ._forward import TORCH, torch_results
-from ._snippet import Program
-from ._tensors import listed, nondefault
+from ._snippet import Snippet
+from ._tensors import nondefault, tuple_text
 
 
 def to_torch(case: Case, *, threads: int = 0) -> str:
@@ -52,7 +52,7 @@ def to_torch(case: Case, *, threads: int = 0) -> str:
     return program.text()
 
 
-class _Torch(Program):
+class _Torch(Snippet):
     writer, framework = "to_torch", "PyTorch"
     jvp, zeros, module, maker = "torch.func.jvp", "torch.zeros_like", "torch", "tensor"
     threads = 0
@@ -128,8 +128,8 @@ class _Torch(Program):
         poison = poison if self.call.dtype in dtypes.INTEGERS else "torch.nan"
         return [*_LAID_OUT.replace("POISON", poison).splitlines(), *lines]
 
-    def made(self, role: str, numbers: str) -> str:
-        tensor, spec = super().made(role, numbers), self.call.spec(role)
+    def operand_text(self, role: str, numbers: str) -> str:
+        tensor, spec = super().operand_text(role, numbers), self.call.spec(role)
         if not (spec.order or spec.step or spec.expand or spec.offset):
             return tensor
         shape, letters = self.call.problem.shape(role), axis_letters(self.call.problem, role)
@@ -142,8 +142,8 @@ class _Torch(Program):
 
     def backward(self, inputs: str, by: Sequence[str]) -> list[str]:
         lines = [f"{name}.requires_grad_()" for name in by]
-        grad = f"torch.autograd.grad({self.name}({inputs}), {listed(by)}, dy)"
-        return [*lines, f"{listed(self.call.wanted)} = {grad}"]
+        grad = f"torch.autograd.grad({self.name}({inputs}), {tuple_text(by)}, dy)"
+        return [*lines, f"{tuple_text(self.call.wanted)} = {grad}"]
 
     def double_backward(self, inputs: str, sources: dict[str, str]) -> list[str]:
         carried = self.differentiated()
@@ -153,13 +153,13 @@ class _Torch(Program):
             moved = list(dict.fromkeys(("dy", *carried, *sources.values())))
         lines = [f"{name}.requires_grad_()" for name in moved]
         y = f"{self.name}({inputs})"
-        first = f"torch.autograd.grad({y}, {listed(carried)}, dy, create_graph=True)"
-        outer = listed(f"dd{name}" for name in carried)
+        first = f"torch.autograd.grad({y}, {tuple_text(carried)}, dy, create_graph=True)"
+        outer = tuple_text(f"dd{name}" for name in carried)
         return [
             *lines,
             f"first = {first}",
-            f"{listed(sources)} = torch.autograd.grad(",
-            f"    first, {listed(sources.values())}, {outer}, allow_unused=True, "
+            f"{tuple_text(sources)} = torch.autograd.grad(",
+            f"    first, {tuple_text(sources.values())}, {outer}, allow_unused=True, "
             "materialize_grads=True",
             ")",
         ]

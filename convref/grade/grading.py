@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..arrays import missing
+from ..arrays import why_no_device
 from ..errors import ConvrefError, UnsupportedError, invalid, shorten
 from ..judge import Numerics
 from ..judge.programs import Power, Program, for_program, judge_results, judged_mutants
@@ -226,7 +226,7 @@ def _check_device(device: str) -> None:
         kind = torch.device(device).type
     except RuntimeError:
         raise invalid("grade", f"device is {shorten(device)!r}, needs cpu, cuda or like") from None
-    if reason := missing(kind):
+    if reason := why_no_device(kind):
         raise UnsupportedError(f"grade: device is {device}, and {reason}")
 
 

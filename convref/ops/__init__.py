@@ -59,7 +59,7 @@ from .sizes import (
     integers,
     items,
     pads,
-    plain,
+    to_builtins,
 )
 from .softmax import (
     CrossEntropyProblem,
@@ -155,6 +155,6 @@ __all__ = [
     "ops_of",
     "pads",
     "passes",
-    "plain",
     "role_dtype",
+    "to_builtins",
 ]

@@ -336,7 +336,7 @@ class Problem:
         """Return about how many steps nested loops take for one pass."""
         return max(map(prod, self._shapes.values()))
 
-    def touched(self, role: str) -> int:
+    def elements_read(self, role: str) -> int:
         """Return how many elements of an operand in `role` any result needs."""
         return prod(self.shape(role))
 

@@ -177,11 +177,11 @@ class ConvProblem(WindowProblem):
     def scratch(self) -> int:
         return self.n * max(self.c, self.k) * self._padded()
 
-    def touched(self, role: str) -> int:
+    def elements_read(self, role: str) -> int:
         big = "y" if self.transposed else "x"
         if BASE_ROLE[role] == big:
             channels = self.k if self.transposed else self.c
-            return self.n * channels * prod(axis.touched for axis in self.axes)
+            return self.n * channels * prod(axis.positions_read for axis in self.axes)
         return prod(self.shape(role))
 
 

@@ -23,7 +23,7 @@ class Blocks(NamedTuple):
     weight: Sizes  # shape of weight and bias on these axes; 1 where they are repeated
 
     @property
-    def repeated(self) -> tuple[int, ...]:
+    def broadcast_axes(self) -> tuple[int, ...]:
         """Return the axes along which one weight serves many elements."""
         return tuple(axis for axis, size in enumerate(self.weight) if size == 1)
 
@@ -129,7 +129,7 @@ class NormProblem(Problem):
         docs/judge.md counts them: a mean of m elements 2 m + 8, however it is updated on the way.
         """
         statistics = 2 * self.count + 16
-        weights = prod(self.blocks.image[axis] for axis in self.blocks.repeated)
+        weights = prod(self.blocks.image[axis] for axis in self.blocks.broadcast_axes)
         return {
             "dx": 2 * statistics,
             "y_dot": 2 * statistics,
@@ -361,7 +361,7 @@ class RmsNormProblem(LayerNormProblem):
         return replace(made, eps=own) if self.eps is None else made
 
 
-def _without(passes: dict[str, Pass], *bases: str) -> dict[str, Pass]:
+def _without_roles(passes: dict[str, Pass], *bases: str) -> dict[str, Pass]:
     """Return the passes without operands and results of these base roles."""
 
     def kept(roles: Iterable[str]) -> tuple[str, ...]:
@@ -430,7 +430,7 @@ OPS = {
     "group_norm": OpSpec(GroupNormProblem, _norm(_SAVED), _UNSUITABLE),
     "layer_norm": OpSpec(LayerNormProblem, _norm(_SAVED), _UNSUITABLE),
     "rms_norm": OpSpec(
-        RmsNormProblem, _without(_norm(("rstd",)), "b"), ("subnormal",), like="layer_norm"
+        RmsNormProblem, _without_roles(_norm(("rstd",)), "b"), ("subnormal",), like="layer_norm"
     ),
 }
 _ROLES = {(op, name): row.operands for op, spec in OPS.items() for name, row in spec.passes.items()}

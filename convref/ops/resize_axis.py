@@ -291,10 +291,10 @@ def _kernel(mode: str, t: Array, e: int, a: Fraction) -> tuple[Array, int]:
 _OF_MODE = {"nearest": _nearest, "area": _areas}
 
 
-def listed(table: Sequence[Sequence[tuple[int, Any]]], inputs: int) -> Entries:
+def table_entries(table: Sequence[Sequence[tuple[int, Any]]], inputs: int) -> Entries:
     """Return rows of (position, weight) as entries.
 
-    >>> listed([[(0, 0.5), (1, 0.5)], []], 2).position
+    >>> table_entries([[(0, 0.5), (1, 0.5)], []], 2).position
     array([0, 1])
     """
     lengths = [len(row) for row in table]

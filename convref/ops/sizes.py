@@ -69,13 +69,13 @@ def items(value: Any) -> list[Any] | None:
         return None
 
 
-def plain(value: Any, foreign: list[Any], depth: int = 0) -> Any:
+def to_builtins(value: Any, foreign: list[Any], depth: int = 0) -> Any:
     """Return `value` as ints, floats, texts, and lists and tuples of these.
 
     An iterator is read, an array becomes its numbers. What cannot be converted is returned as it
     is, and is appended to `foreign`.
 
-    >>> plain((1, iter([2, 3]), None), [])
+    >>> to_builtins((1, iter([2, 3]), None), [])
     (1, [2, 3], None)
     """
     kind = type(value)
@@ -85,18 +85,18 @@ def plain(value: Any, foreign: list[Any], depth: int = 0) -> Any:
         foreign.append(value)
         return value
     if kind in (tuple, list):
-        return kind([v if type(v) in _PLAIN else plain(v, foreign, depth + 1) for v in value])
+        return kind([v if type(v) in _PLAIN else to_builtins(v, foreign, depth + 1) for v in value])
     if hasattr(value, "tolist"):  # arrays and their scalars
         try:
             found = value.tolist()
         except (RuntimeError, TypeError, ValueError):  # the array has no data, or several shapes
             found = value
         if type(found) is not kind:  # longdouble stays
-            return plain(found, foreign, depth + 1)
+            return to_builtins(found, foreign, depth + 1)
     elif hasattr(value, "__index__"):
         return operator.index(value)
     elif (entries := items(value)) is not None:
-        return plain(entries, foreign, depth + 1)
+        return to_builtins(entries, foreign, depth + 1)
     foreign.append(value)
     return value
 

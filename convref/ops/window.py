@@ -69,7 +69,7 @@ class Axis(NamedTuple):
         return sum(len(self.windows_at(r)) for r in range(self.taps))
 
     @property
-    def touched(self) -> int:
+    def positions_read(self) -> int:
         """Return how many positions at least one window reads."""
         seen: set[int] = set()
         for r in range(self.taps):
@@ -223,13 +223,13 @@ class WindowProblem(Problem):
     def _padded(self) -> int:
         return prod(axis.big + max(axis.lo, 0) + max(axis.hi, 0) for axis in self.axes)
 
-    def touched(self, role: str) -> int:
+    def elements_read(self, role: str) -> int:
         if role == "x":
-            return self.n * self.c * prod(axis.touched for axis in self.axes)
+            return self.n * self.c * prod(axis.positions_read for axis in self.axes)
         return prod(self.shape(role))
 
 
-def _moves(source: str, result: str) -> Pass:
+def _copy_pass(source: str, result: str) -> Pass:
     return Pass((source,), {result: Terms(added=(source,))})
 
 
@@ -237,17 +237,17 @@ OPS = {
     "unfold": OpSpec(
         WindowProblem,
         {
-            "fprop": _moves("x", "cols"),
-            "backward": _moves("dcols", "dx"),
-            "jvp": _moves("x_dot", "cols_dot"),
+            "fprop": _copy_pass("x", "cols"),
+            "backward": _copy_pass("dcols", "dx"),
+            "jvp": _copy_pass("x_dot", "cols_dot"),
         },
     ),
     "fold": OpSpec(
         WindowProblem,
         {
-            "fprop": _moves("cols", "x"),
-            "backward": _moves("dx", "dcols"),
-            "jvp": _moves("cols_dot", "x_dot"),
+            "fprop": _copy_pass("cols", "x"),
+            "backward": _copy_pass("dx", "dcols"),
+            "jvp": _copy_pass("cols_dot", "x_dot"),
         },
     ),
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..case import Call
 from ..ops import Problem, ResizeAxis
-from ..ops.resize_axis import Entries, Row, entries, listed, outside, rows
+from ..ops.resize_axis import Entries, Row, entries, outside, rows, table_entries
 from ._windows import Array, Results
 from .resize import Table, along_axis, beyond, weighted
 
@@ -111,7 +111,7 @@ def _normalised(axis: ResizeAxis, p: int, errors: dict[int, float], u: float) ->
 def _errors(u: float, kept: float = 0.0) -> Table:
     @lru_cache(maxsize=64)
     def table(axis: ResizeAxis) -> Entries:
-        return listed([weight_errors(axis, p, u, kept) for p in range(axis.out)], axis.size)
+        return table_entries([weight_errors(axis, p, u, kept) for p in range(axis.out)], axis.size)
 
     return table
 
@@ -129,14 +129,14 @@ def _sure(axis: ResizeAxis) -> Entries:
     for row, doubts in _with_doubts(axis):
         signs = [(i, 1.0 if w > 0 else -1.0) for i, w in row if abs(w) > doubts.get(i, 0.0)]
         found.append(signs)
-    return listed(found, axis.size)
+    return table_entries(found, axis.size)
 
 
 @lru_cache(maxsize=64)
 def _perhaps(axis: ResizeAxis) -> Entries:
     """Return 1 for each input that an output may read, even with weight 0."""
     either = ({**dict(row), **doubts} for row, doubts in _with_doubts(axis))
-    return listed([[(i, 1.0) for i in positions] for positions in either], axis.size)
+    return table_entries([[(i, 1.0) for i in positions] for positions in either], axis.size)
 
 
 def _with_doubts(axis: ResizeAxis) -> list[tuple[Row, dict[int, float]]]:

@@ -133,7 +133,7 @@ def input_gradient(g: Array, z: Array, rstd: Array, problem: Problem) -> Array:
 
 def per_weight(v: Array, problem: Problem) -> Array:
     """Return v, all groups of it or some, summed over all elements that share a weight."""
-    sums = v.sum(axis=problem.blocks.repeated, keepdims=True)
+    sums = v.sum(axis=problem.blocks.broadcast_axes, keepdims=True)
     return sums.reshape(sums.shape[1] * sums.shape[2], *problem.shape("w")[1:])
 
 

@@ -61,7 +61,7 @@ class OpenCvDnn:
         shaped = [np.reshape(y, call.problem.shape(role)) for y, role in zip(found, roles)]
         return tuple(
             y.astype(numpy_dtype(call.dtype_of(role)))
-            for y, role in zip(ops.finished(call, shaped), roles)
+            for y, role in zip(ops.convert_results(call, shaped), roles)
         )
 
     def numerics(self, call):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from convref.arrays import like, missing, to_torch
+from convref.arrays import like, to_torch, why_no_device
 from convref.backends import Inspected
 from convref.case import Call, check_operand, first_array
 from convref.dtypes import EIGHT
@@ -54,7 +54,7 @@ class TritonBackend:
         self.name, self._unproven = name, unproven
 
     def supports(self, call: Call) -> str | None:
-        if reason := missing(call.specs[0].device):
+        if reason := why_no_device(call.specs[0].device):
             return reason
         device = _current(call)
         return refusal(call, device.arch if device else archs.DEFAULT)

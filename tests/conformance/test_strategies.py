@@ -75,7 +75,7 @@ AXIS_FACTS = {
     "negative low padding": lambda p, a: p.padding[a][0] < 0,
     "negative high padding": lambda p, a: p.padding[a][1] < 0,
     "dilation with stride": lambda p, a: p.stride[a] > 1 and p.dilation[a] > 1 and p.filter[a] > 1,
-    "input that no window reads": lambda p, a: p.axes[a].touched < p.axes[a].big,
+    "input that no window reads": lambda p, a: p.axes[a].positions_read < p.axes[a].big,
     "one position": lambda p, a: p.input[a] == 1,
     "one tap": lambda p, a: p.filter[a] == 1,
     "stride above the filter": lambda p, a: p.stride[a] > p.filter[a],

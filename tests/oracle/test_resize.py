@@ -22,7 +22,7 @@ from convref.conformance.strategies import cases
 from convref.errors import ConvrefError
 from convref.judge import Numerics, judge
 from convref.ops import ResizeProblem, passes
-from convref.ops.resize_axis import listed, rows
+from convref.ops.resize_axis import rows, table_entries
 from convref.oracle import displacements, evaluate, loops
 from convref.oracle import resize as formulas
 from convref.oracle._resize_errors import steepness, weight_errors
@@ -465,7 +465,7 @@ def wrong_scatter(dy, axes, table):
 
     def first(axis):
         found = table(axis)
-        return listed([row[:1] for row in found.rows()], found.inputs)
+        return table_entries([row[:1] for row in found.rows()], found.inputs)
 
     return formulas.weighted(dy, axes, first)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from convref.dtypes import short
+from convref.dtypes import short_name
 
 from .. import options, records
 from .measure import Device, Stop, measure
@@ -91,7 +91,7 @@ def rows(
     torch.manual_seed(0)
     model = network()().to(setting.where, setting.dtype, memory_format=torch.channels_last)
     head = {"what": "training", "network": "yolo11n", "size": setting.size, "batch": setting.batch}
-    head["dtype"] = short(str(setting.dtype).removeprefix("torch."))
+    head["dtype"] = short_name(str(setting.dtype).removeprefix("torch."))
     ready = {}
     for arm in (PLAIN, *arms):
         try:

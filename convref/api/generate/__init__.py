@@ -12,7 +12,7 @@ from inspect import Parameter, Signature, signature
 from itertools import groupby
 from typing import Any
 
-from ...errors import ConvrefError, UnsupportedError, likely
+from ...errors import ConvrefError, UnsupportedError, closest_word
 from ...ops import FAMILY
 from .. import __all__ as NAMES
 from .docs import COMMON, Entries, docstring
@@ -101,7 +101,7 @@ def _refused(
     most = sum(p.kind is POSITIONAL for p in known.values())
     if others:
         other = next(iter(others))
-        meant = likely(other, known)
+        meant = closest_word(other, known)
         hint = f". Did you mean {meant!r}?" if meant else ""
         what = f"got an unexpected keyword argument {other!r}{hint}"
     elif more:

@@ -11,7 +11,7 @@ from ...case import argument
 from ...ops import BASE_ROLE, SIGNATURE
 from ..arguments import flag
 from ..definition import Definition
-from ..run import needed
+from ..run import recompute_backend
 from . import BACKEND, DTYPE, KEYWORD, LAYOUT, POSITIONAL, function, names, parameters
 from .docs import SHAPE_ONLY, docstring
 
@@ -22,14 +22,14 @@ _EVERY = {"indices": "return_indices", **dict.fromkeys(("mean", "rstd"), "return
 def functions(*definitions: Definition) -> dict[str, Callable[..., Any]]:
     """Return the public functions of definitions, by name."""
     return names(
-        Pass(definition, rank, pass_).function()
+        PassFunction(definition, rank, pass_).function()
         for definition in definitions
         for rank in definition.ranks or (0,)
         for pass_ in definition.passes
     )
 
 
-def returned(op: str, pass_: str, flag: str = "") -> str:
+def return_annotation(op: str, pass_: str, flag: str = "") -> str:
     """Return the annotation of what a function returns; with `flag` it may be every result."""
     _, results, maskable = SIGNATURE[op, pass_]
     if pass_ == "jvp":
@@ -40,7 +40,7 @@ def returned(op: str, pass_: str, flag: str = "") -> str:
     return several if len(results) > 1 else "Any"
 
 
-class Pass:
+class PassFunction:
     """One public function of a definition: its parameters, its docstring and its computation."""
 
     def __init__(self, definition: Definition, rank: int, pass_: str) -> None:
@@ -64,7 +64,7 @@ class Pass:
         doc = docstring(self.text(), name, listed, self.rank, known)
         return self.generate(name, listed, doc)
 
-    def listed(
+    def with_signature(
         self, name: str, signature: str, text: str, *, known: Any, **fixed: Any
     ) -> Callable[..., Any]:
         """Return a public function with a signature of its own, as Python text.
@@ -88,7 +88,7 @@ class Pass:
             call,
             body,
             doc=doc,
-            returns=returned(self.op, self.pass_, self.flag),
+            returns=return_annotation(self.op, self.pass_, self.flag),
             module=self.definition.build.__globals__,
         )
 
@@ -216,7 +216,7 @@ class Pass:
         named = dict(zip(self.form.operands, arrays))
         forward = SIGNATURE[self.op, "fprop"]
         again = tuple(named[r] if r == "x" else None for r in forward.operands)
-        given = settings, layout, needed(backend), (), self.rank
+        given = settings, layout, recompute_backend(backend), (), self.rank
         found = dict(zip(forward.results, self.definition.compute("fprop", again, *given)))
         kept = {self.form.operands[place] for place in self.kept}
         return tuple(found[r] if r in kept else a for r, a in named.items())

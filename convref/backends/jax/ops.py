@@ -81,7 +81,11 @@ def _unlike_resize(call: Call) -> str | None:
     elif problem.antialias and not problem.exclude:
         return "jax.image.resize with antialias always excludes positions beyond the image"
     method = _method(problem)
-    return None if _has(method) else f"jax.image.resize of JAX {jax.__version__} has no {method}"
+    return (
+        None
+        if _has_resize_method(method)
+        else f"jax.image.resize of JAX {jax.__version__} has no {method}"
+    )
 
 
 def _unlike_windows(call: Call) -> str | None:
@@ -303,7 +307,7 @@ def _method(problem: Any) -> str:
     return "cubic" if problem.exclude else "cubic-pytorch"
 
 
-def _has(method: str) -> bool:
+def _has_resize_method(method: str) -> bool:
     """Return whether this JAX resizes so: before 0.10 it has neither area nor cubic-pytorch."""
     try:
         jax.image.ResizeMethod.from_string(method)
@@ -344,12 +348,12 @@ def _norm(call: Call, given: Given) -> Given:
             new = new.reshape(-1, *old.shape).mean(0)
             found[role] = (1 - problem.momentum) * old + problem.momentum * new
     return {
-        role: a if role == "y" else a.reshape(problem.shape(role)).astype(_kept(call, role))
+        role: a if role == "y" else a.reshape(problem.shape(role)).astype(_dtype_of(call, role))
         for role, a in found.items()
     }
 
 
-def _kept(call: Call, role: str) -> Any:
+def _dtype_of(call: Call, role: str) -> Any:
     return dtypes.numpy_dtype(call.dtype_of(role))
 
 

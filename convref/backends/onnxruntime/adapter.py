@@ -48,7 +48,7 @@ class OnnxRuntimeBackend:
         session = onnxruntime.InferenceSession(
             _ops.model(call).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        found = _ops.finished(call, session.run(None, feeds))
+        found = _ops.convert_results(call, session.run(None, feeds))
         return tuple(like(result, template) for result in found)
 
     def numerics(self, call: Call) -> Numerics:

@@ -170,7 +170,7 @@ def _value(call: Call, role: str, name: str) -> Any:
     return helper.make_tensor_value_info(name, TYPES[call.dtype_of(role)], shape)
 
 
-def finished(call: Call, found: Sequence[Array]) -> list[Array]:
+def convert_results(call: Call, found: Sequence[Array]) -> list[Array]:
     """Return the results by role: ONNX counts the positions of all images, convref those of one."""
     if "indices" not in call.signature.results:
         return list(found)

@@ -30,7 +30,7 @@ def unsupported(call: Call) -> str | None:
         return "ONNX computes another output size from this scale"
     if problem.scale and problem.roi:
         return "ONNX has no scale together with roi"
-    if any(map(_leaves, problem.axes)):
+    if any(map(_may_leave_image, problem.axes)):
         return "positions in float32 may round beyond the image"
     return None
 
@@ -40,7 +40,7 @@ def _scaled(problem: Any) -> tuple[int, ...]:
     return tuple(floor(size * scale) for size, scale in zip(problem.input, scales, strict=True))
 
 
-def _leaves(axis: ResizeAxis) -> bool:
+def _may_leave_image(axis: ResizeAxis) -> bool:
     """Return whether rounding a position of a frame may move it beyond the image."""
     if axis.coord != "tf_crop_and_resize":
         return False

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...arrays import kind_of, like, missing, to_torch, torch_dtype
+from ...arrays import kind_of, like, to_torch, torch_dtype, why_no_device
 from ...case import Call, first_array
 from ...dtypes import REAL, SIXTEEN
 from ...errors import missing_extra
@@ -81,7 +81,7 @@ class TorchBackend:
             return f"torch has no dtype for {call.dtype}"
         if call.math not in MATH:
             return f"torch does not support math={call.math}"
-        if reason := missing(call.specs[0].device):
+        if reason := why_no_device(call.specs[0].device):
             return reason
         if call.pass_ in ("jvp", "double_backward") and any(
             abs(k) > _FAR for spec in call.specs for _, k in spec.step

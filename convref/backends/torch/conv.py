@@ -77,15 +77,15 @@ class Geometry:
         self.leave: Convert
         self.output: Convert
         self.cotangent: Convert
-        self.enter, self.leave = (_same, _same) if self.transposed else (wide, narrow)
-        self.output, self.cotangent = (narrow, wide) if self.transposed else (_same, _same)
+        self.enter, self.leave = (_identity, _identity) if self.transposed else (wide, narrow)
+        self.output, self.cotangent = (narrow, wide) if self.transposed else (_identity, _identity)
 
     def filter(self, w: Tensor) -> Tensor:
         """Return the filter of a cross-correlation; its own inverse."""
         return torch.flip(w, self.flips) if self.flips else w
 
 
-def _same(tensor: Tensor) -> Tensor:
+def _identity(tensor: Tensor) -> Tensor:
     return tensor
 
 

@@ -64,7 +64,7 @@ def _conv_backward(call: Call) -> Run | None:
     return run
 
 
-def _lifted(call: Call, run: Callable[..., Any]) -> Run:
+def _as_images(call: Call, run: Callable[..., Any]) -> Run:
     """Return a run of one result; a line is an image of one row, for which ATen has kernels."""
     if call.problem.rank > 1:
         return lambda *tensors: (run(*tensors),)
@@ -96,15 +96,15 @@ def _max_pool(call: Call) -> Run:
 def _max_pool_backward(call: Call) -> Run:
     where, ceil = _windows(call), call.problem.ceil
     backward = getattr(aten, f"max_pool{_planes(call)}d_with_indices_backward").default
-    return _lifted(call, lambda dy, x, indices: backward(dy, x, *where, ceil, indices))
+    return _as_images(call, lambda dy, x, indices: backward(dy, x, *where, ceil, indices))
 
 
 def _adaptive_max_pool_backward(call: Call) -> Run:
     backward = getattr(aten, f"adaptive_max_pool{_planes(call)}d_backward").default
     if call.problem.rank < 3:
-        return _lifted(call, backward)
+        return _as_images(call, backward)
     # In 3d ATen reads the indices as if they were contiguous.
-    return _lifted(call, lambda dy, x, indices: backward(dy, x, indices.contiguous()))
+    return _as_images(call, lambda dy, x, indices: backward(dy, x, indices.contiguous()))
 
 
 def _avg_pool_backward(call: Call) -> Run:
@@ -113,7 +113,7 @@ def _avg_pool_backward(call: Call) -> Run:
     rest = filter, stride, padding, problem.ceil, problem.include_pad, problem.divisor or None
     backward = getattr(aten, f"avg_pool{_planes(call)}d_backward").default
     sizes = _input(call)
-    return _lifted(call, lambda dy: backward(dy, dy.new_empty(()).expand(sizes), *rest))
+    return _as_images(call, lambda dy: backward(dy, dy.new_empty(()).expand(sizes), *rest))
 
 
 def _input(call: Call) -> list[int]:
@@ -125,7 +125,7 @@ def _input(call: Call) -> list[int]:
 def _adaptive_avg_pool_backward(call: Call) -> Run:
     backward = getattr(aten, f"_adaptive_avg_pool{_planes(call)}d_backward").default
     sizes = _input(call)
-    return _lifted(call, lambda dy: backward(dy, dy.new_empty(()).expand(sizes)))
+    return _as_images(call, lambda dy: backward(dy, dy.new_empty(()).expand(sizes)))
 
 
 def _resize_backward(call: Call) -> Run:
@@ -153,8 +153,8 @@ def _batch_norm_backward(call: Call) -> Run:
 
     def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
         w, mean, rstd = map(_dense, vectors)
-        found = backward(*_alike(dy, x), w, None, None, mean, rstd, True, eps, mask)
-        return _wanted(found, mask)
+        found = backward(*_in_one_order(dy, x), w, None, None, mean, rstd, True, eps, mask)
+        return _mask_results(found, mask)
 
     return run
 
@@ -162,7 +162,7 @@ def _batch_norm_backward(call: Call) -> Run:
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def _alike(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def _in_one_order(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return both in one dense memory order: ATen's norm assumes that they share it."""
     last = _CHANNELS_LAST.get(x.ndim)
     if last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
@@ -185,13 +185,13 @@ def _batch_norm_eval_backward(call: Call) -> Run:
     backward, eps, mask = aten.native_batch_norm_backward.default, call.problem.eps, [*call.mask]
 
     def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
-        found = backward(*_alike(dy, x), *map(_dense, vectors), None, None, False, eps, mask)
-        return _wanted(found, mask)
+        found = backward(*_in_one_order(dy, x), *map(_dense, vectors), None, None, False, eps, mask)
+        return _mask_results(found, mask)
 
     return run
 
 
-def _wanted(found: Results, mask: list[bool]) -> Results:
+def _mask_results(found: Results, mask: list[bool]) -> Results:
     """Return results with None where the mask is off: ATen may return anything there."""
     return tuple(result if on else None for result, on in zip(found, mask))
 
@@ -212,7 +212,7 @@ def _group_norm_backward(call: Call) -> Run | None:
     def run(dy: Tensor, x: Tensor, *vectors: Tensor | None) -> Results:
         w, mean, rstd = map(_dense, vectors)
         found = backward(dy.contiguous(), x.contiguous(), mean, rstd, w, *sizes, requested)
-        return _wanted(found, mask)
+        return _mask_results(found, mask)
 
     return run
 
@@ -239,7 +239,7 @@ def _layer_norm_backward(call: Call) -> Run | None:
     def run(dy: Tensor, x: Tensor, w: Tensor, mean: Tensor, rstd: Tensor) -> Results:
         saved = mean.reshape(each), rstd.reshape(each)
         w = w.contiguous()
-        return _wanted(backward(*_alike(dy, x), shape, *saved, w, w, mask), mask)
+        return _mask_results(backward(*_in_one_order(dy, x), shape, *saved, w, w, mask), mask)
 
     return run
 

@@ -104,7 +104,7 @@ def _forward(call: Call, given: Given, x: Tensor, *parameters: Tensor) -> Tensor
     return F.batch_norm(x, mean, var, w, b, call.op == "batch_norm", momentum, eps)
 
 
-def _saving(call: Call, given: Given) -> tuple[Tensor, ...]:
+def _forward_with_statistics(call: Call, given: Given) -> tuple[Tensor, ...]:
     """Return y and the statistics of the underlying kernel, called as `group_norm` calls it."""
     problem: NormProblem = call.problem  # type: ignore[assignment]
     x, parameters, eps = given["x"], _parameters(call, given), problem.eps
@@ -133,5 +133,5 @@ def _fprop(call: Call, given: Given) -> Given:
     kind = torch.float32 if call.dtype in SIXTEEN else given["x"].dtype
     running = [role for role in ("rmean", "rvar") if role in given]
     old: Given = {role: given[role].to(kind, copy=True) for role in running}
-    found = _saving(call, {**given, **old})  # which writes into old
+    found = _forward_with_statistics(call, {**given, **old})  # which writes into old
     return {**dict(zip(call.signature.results, found)), **old}

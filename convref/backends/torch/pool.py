@@ -43,10 +43,10 @@ def supports(call: Call, rules: bool) -> str | None:
     is_3d = rules and call.op == "avg_pool" and problem.rank == 3
     if is_3d and any(size < taps for size, taps in zip(problem.input, problem.filter)):
         return "ATen refuses a 3d image smaller than the kernel, even with padding"
-    return _unlike(call.op, problem)
+    return _unsupported_windows(call.op, problem)
 
 
-def _unlike(op: str, problem: Problem) -> str | None:
+def _unsupported_windows(op: str, problem: Problem) -> str | None:
     """Return why ATen has no such windows, None if it has."""
     if op != "max_pool" and set(problem.dilation) != {1}:
         return f"ATen has no dilation in {op}"

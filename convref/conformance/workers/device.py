@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-from ...arrays import Array, missing, to_numpy, to_torch
+from ...arrays import Array, to_numpy, to_torch, why_no_device
 from ...backends import Backend
 from ...case import Call, axis_letters
 from ...dtypes import code_of, numpy_dtype
@@ -40,7 +40,7 @@ class OnDevice:
         """Return None if the device is there and the backend can compute `call`, else why not."""
         there = self._on_device(call)
         device = there.specs[0].device
-        return missing(device) or self.inner.supports(there) or _too_large(there, device)
+        return why_no_device(device) or self.inner.supports(there) or _too_large(there, device)
 
     def numerics(self, call: Call) -> Numerics:
         """Return the arithmetic that the backend declares."""

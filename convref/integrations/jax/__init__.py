@@ -4,6 +4,6 @@ Nothing is called here: `convref.conv2d` and all others take JAX arrays and trac
 package by its entry point.
 """
 
-from .passes import recorded
+from .passes import run_recorded
 
-__all__ = ["recorded"]
+__all__ = ["run_recorded"]

@@ -37,7 +37,7 @@ Given = Mapping[str, Any]  # arrays by role
 _KEPT = ("mean", "rstd", "indices")  # results of a forward pass that its derivatives use
 
 
-def recorded(backend: str, call: Call, *operands: Any) -> tuple[Any, ...]:
+def run_recorded(backend: str, call: Call, *operands: Any) -> tuple[Any, ...]:
     """Return the results of a call on JAX arrays or tracers by role, None where masked off."""
     given = {role: a for role, a in zip(call.roles, operands) if a is not None}
     step = Step(call.op, call.pass_, call.problem, call.dtype, call.math, backend)
@@ -76,7 +76,7 @@ def _tangent(step: Step, given: Given, dots: Given) -> Any:
     return _bind(step, "jvp", point, (dot,))[dot]
 
 
-def _moved(step: Step, tangents: Sequence[Any]) -> dict[str, Any]:
+def _nonzero_tangents(step: Step, tangents: Sequence[Any]) -> dict[str, Any]:
     return {role: t for role, t in zip(step.roles, tangents) if not is_zero(t)}
 
 
@@ -94,7 +94,7 @@ def _sum(terms: Iterable[Any], like: Any) -> Any:
 def _fprop_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, step: Step) -> Any:
     given = dict(zip(step.roles, primals))
     found = _bind(step, "fprop", given, step.wanted)
-    moved, known = _moved(step, tangents), SIGNATURE[step.op, "jvp"].operands
+    moved, known = _nonzero_tangents(step, tangents), SIGNATURE[step.op, "jvp"].operands
     if constant := [argument(role) for role in moved if f"{role}_dot" not in known]:
         what = f"{' and '.join(constant)} has no tangent, needs none"
         raise UnsupportedError(message(f"{step.op}.fprop", what))
@@ -112,7 +112,7 @@ def _linear_jvp(
     step: Step,
 ) -> Any:
     """Return the results and their tangents: the sum of the `terms`, or JAX's own."""
-    given, moved = dict(zip(step.roles, primals)), _moved(step, tangents)
+    given, moved = dict(zip(step.roles, primals)), _nonzero_tangents(step, tangents)
     found = _bind(step, step.pass_, given, step.wanted)
     listed = terms(step, given, moved)
     if listed is None:

@@ -132,7 +132,7 @@ class Step:
             None if a is None else np.asarray(a, numpy_dtype(self.call.dtype_of(r)))
             for r, a in zip(self.call.roles, self._operands(arrays, _zeros))
         ]
-        found = self._wanted(protocol.computed(self._backend, self.call, "numpy", operands))
+        found = self._wanted(protocol.run_checked(self._backend, self.call, "numpy", operands))
         return [np.asarray(a, like.dtype) for a, like in zip(found, self.results)]
 
     def _wanted(self, found: Sequence[Any]) -> list[Any]:

@@ -50,12 +50,12 @@ def _fprop(op: ConvrefOp, given: Given, cts: Given) -> Found:
     if form is None or "y" not in cts:
         return {}
     wanted = tuple(f"d{role}" for role in op.roles if f"d{role}" in form.results)
-    found = op.step("backward", _kept(op, {**given, "dy": cts["y"]}), wanted)
+    found = op.step("backward", _with_saved(op, {**given, "dy": cts["y"]}), wanted)
     return {role[1:]: a for role, a in found.items()}
 
 
 def _jvp(op: ConvrefOp, given: Given, cts: Given) -> Found:
-    given = _kept(op, given)
+    given = _with_saved(op, given)
     found = _fprop(op, given, cts)
     if "y_dot" not in cts:
         return found
@@ -80,7 +80,7 @@ def _double_backward(op: ConvrefOp, given: Given, cts: Given) -> Found:
     rows = _second(op, (f"d{role}" for role in op.roles))
     found: Found = {}
     if "ddy" in cts:
-        at = _kept(op, {**given, "dy": cts["ddy"]})
+        at = _with_saved(op, {**given, "dy": cts["ddy"]})
         back = op.step("backward", at, tuple(role[1:] for role in directions))
         found = {f"d{role}": a for role, a in back.items()}
         curved = op.step("double_backward", at, rows) if rows else {}
@@ -99,7 +99,7 @@ def _second(op: ConvrefOp, roles: Iterable[str]) -> tuple[str, ...]:
     return tuple(role for role in roles if role in form.results)
 
 
-def _kept(op: ConvrefOp, given: Given) -> Given:
+def _with_saved(op: ConvrefOp, given: Given) -> Given:
     """Return the operands with the saved results of the forward pass, computed if missing."""
     needed = (*SIGNATURE[op.op, "backward"].operands, "x")
     if all(role in given for role in needed if role in _KEPT):
@@ -122,14 +122,14 @@ def _sums(*terms: Found) -> Found:
 def conv_jvp(op: ConvrefOp, given: Given, wanted: Iterable[str] = ()) -> Found:
     """Return y and y_dot of a convolution as convolutions, which have all derivatives."""
     y = op.step("fprop", given)["y"]
-    return {"y": y, "y_dot": _moved(op, given, "{}_dot")}
+    return {"y": y, "y_dot": _tangent_of_y(op, given, "{}_dot")}
 
 
 def conv_double_backward(op: ConvrefOp, given: Given, wanted: Iterable[str]) -> Found:
     """Return ddy, dx and dw of a convolution as its own sums."""
     found: Found = {}
     if "ddy" in wanted:
-        found["ddy"] = _moved(op, given, "dd{}")
+        found["ddy"] = _tangent_of_y(op, given, "dd{}")
     for result, other in (("dx", "w"), ("dw", "x")):
         if result in wanted and f"dd{other}" in given:
             at = {**given, other: given[f"dd{other}"]}
@@ -139,7 +139,7 @@ def conv_double_backward(op: ConvrefOp, given: Given, wanted: Iterable[str]) -> 
     return found
 
 
-def _moved(op: ConvrefOp, given: Given, name: str) -> Any:
+def _tangent_of_y(op: ConvrefOp, given: Given, name: str) -> Any:
     """Return the tangent of y, from tangents called so."""
     terms = []
     for role in ("x", "w"):

@@ -14,8 +14,8 @@ from ...api import function as public
 from ...api.conv import CONV
 from ...api.definition import Definition
 from ...api.generate import function, names
-from ...api.generate.passes import Pass
-from ...ops import RANKS, SIGNATURE, plain
+from ...api.generate.passes import PassFunction
+from ...ops import RANKS, SIGNATURE, to_builtins
 from .concat import concat
 from .op import ConvrefOp
 
@@ -29,7 +29,13 @@ def apply(
     form = SIGNATURE[op, "fprop"]
     given = {r: pt.as_tensor_variable(a) for r, a in zip(form.operands, operands) if a is not None}
     made = ConvrefOp(
-        name, rank, "fprop", tuple(given), form.results, _hashable(plain(settings, [])), backend
+        name,
+        rank,
+        "fprop",
+        tuple(given),
+        form.results,
+        _hashable(to_builtins(settings, [])),
+        backend,
     )
     return dict(zip(form.results, made.make_node(*given.values()).outputs))
 
@@ -38,7 +44,7 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, (tuple, list)) else value
 
 
-def _made(definition: Definition, key: str, name: str, rank: int, **fixed: Any) -> Any:
+def _public_function(definition: Definition, key: str, name: str, rank: int, **fixed: Any) -> Any:
     """Return the function that has the arguments of convref's `name`."""
     like = public(name)
     listed = [
@@ -55,7 +61,7 @@ def _made(definition: Definition, key: str, name: str, rank: int, **fixed: Any) 
     return function(
         name,
         listed,
-        Pass(definition, rank, "fprop").call(listed, fixed),
+        PassFunction(definition, rank, "fprop").call(listed, fixed),
         body,
         doc=f"{text}\n\nArguments as in convref.{name}; arrays are PyTensor's variables.\n",
         returns="Any",
@@ -119,14 +125,17 @@ def _normalised(op: str, given: Any, training: bool, settings: Any, backend: str
 def _ranks() -> list[Callable[..., Any]]:
     """Return the functions of each definition and rank that has derivatives."""
     made = [
-        *(_made(CONV, "conv", f"conv{r}d", r, transposed=False, output_padding=0) for r in RANKS),
-        *(_made(CONV, "conv", f"conv_transpose{r}d", r, transposed=True) for r in RANKS),
+        *(
+            _public_function(CONV, "conv", f"conv{r}d", r, transposed=False, output_padding=0)
+            for r in RANKS
+        ),
+        *(_public_function(CONV, "conv", f"conv_transpose{r}d", r, transposed=True) for r in RANKS),
     ]
     for d in definitions():
         if (d.op, "backward") not in SIGNATURE:
             continue
         for rank in d.ranks or (0,):
-            made.append(_made(d, d.name, f"{d.name}{rank}d" if rank else d.name, rank))
+            made.append(_public_function(d, d.name, f"{d.name}{rank}d" if rank else d.name, rank))
     return made
 
 

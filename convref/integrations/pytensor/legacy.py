@@ -82,7 +82,7 @@ def conv2d_grad_wrt_inputs(
     """Return the gradient of `conv2d` or `conv3d` in its input, which has shape `input_shape`."""
     dy, w = pt.as_tensor_variable(output_grad), pt.as_tensor_variable(filters)
     sizes = zip(input_shape, (dy.shape[0], w.shape[1] * num_groups, *(None,) * (dy.ndim - 2)))
-    x = _sized((default if n is None else n for n, default in sizes), dy)
+    x = _variable_of_shape((default if n is None else n for n, default in sizes), dy)
     given = border_mode, subsample, filter_flip, filter_dilation, num_groups
     y = _conv(dy.ndim - 2, x, w, *given)
     return y.owner.op.step("backward", {"dy": dy, "x": x, "w": w}, ("dx",))["dx"]
@@ -101,7 +101,7 @@ def conv2d_grad_wrt_weights(
 ) -> Any:
     """Return the gradient of `conv2d` or `conv3d` in its filters, of shape `filter_shape`."""
     x, dy = pt.as_tensor_variable(input), pt.as_tensor_variable(output_grad)
-    w = _sized(filter_shape, x)
+    w = _variable_of_shape(filter_shape, x)
     given = border_mode, subsample, filter_flip, filter_dilation, num_groups
     y = _conv(x.ndim - 2, x, w, *given)
     return y.owner.op.step("backward", {"dy": dy, "x": x, "w": w}, ("dw",))["dw"]
@@ -284,7 +284,7 @@ def _conv(
     return FUNCTIONS[f"conv{rank}d"](input, filters, flip=flip, **options)
 
 
-def _sized(shape: Any, like: Any) -> Any:
+def _variable_of_shape(shape: Any, like: Any) -> Any:
     """Return a variable whose shape alone is read."""
     return pt.zeros(tuple(shape), dtype=like.dtype)
 

@@ -18,7 +18,7 @@ import numpy as np
 from pytensor.graph.basic import Apply
 
 from .concat import Concat, SplitLike
-from .op import ConvrefOp, ShapesOp, alone
+from .op import ConvrefOp, ShapesOp, one_or_tuple
 
 
 def register() -> None:
@@ -76,10 +76,10 @@ def _register_jax() -> None:
     def funcify(op: Any, node: Apply, **kwargs: Any) -> Callable[..., Any]:
         # constants of no axis are Python's numbers; JAX may have types of 32 bits alone
         dtypes = [jax.dtypes.canonicalize_dtype(v.type.dtype) for v in node.inputs]
-        return lambda *arrays: alone(op.compute(*map(jnp.asarray, arrays, dtypes)))
+        return lambda *arrays: one_or_tuple(op.compute(*map(jnp.asarray, arrays, dtypes)))
 
     def shapes(op: ShapesOp, **kwargs: Any) -> Callable[..., Any]:
-        return lambda *arrays: alone([np.array(shape) for shape in op.compute(*arrays)])
+        return lambda *arrays: one_or_tuple([np.array(shape) for shape in op.compute(*arrays)])
 
     for op in (ConvrefOp, SplitLike):
         jax_funcify.register(op)(funcify)
@@ -96,7 +96,7 @@ def _register_torch() -> None:
 
         def run(*tensors: Any) -> Any:
             given = [torch.as_tensor(a, dtype=d) for a, d in zip(tensors, dtypes)]
-            return alone([torch.as_tensor(a) for a in op.compute(*given)])
+            return one_or_tuple([torch.as_tensor(a) for a in op.compute(*given)])
 
         return cast("Callable[..., Any]", torch.compiler.disable(run))
 

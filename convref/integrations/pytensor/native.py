@@ -21,7 +21,7 @@ from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import get_numba_type, numba_njit
 
 from ... import dispatch
-from .op import ConvrefOp, alone
+from .op import ConvrefOp, one_or_tuple
 
 _PASSES, _SLOTS = 3, 10  # native passes of a pass, arrays of one, at most
 _SIZES, _ATTRIBUTES = 13, 32  # of the latter at most
@@ -75,7 +75,7 @@ def _caller(njit: Any, result: Any, dtypes: tuple[Any, ...]) -> Callable[..., An
 
     def compute(number: int, inputs: Any) -> Any:
         found = zip(_OPS[number].compute(*inputs), dtypes)
-        return alone([np.require(a, dtype, "C") for a, dtype in found])
+        return one_or_tuple([np.require(a, dtype, "C") for a, dtype in found])
 
     def call(number: int, *inputs: Any) -> Any:
         with numba.objmode(found=result):

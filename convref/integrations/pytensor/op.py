@@ -198,7 +198,7 @@ class ConvrefOp(Op):  # type: ignore[misc]
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:
         """Return the cotangents of the inputs."""
         given = dict(zip(self.roles, inputs)) | dict(zip(self.wanted, outputs))
-        cts = _connected(self.wanted, cotangents)
+        cts = _by_connected_role(self.wanted, cotangents)
         found = derivatives.pullback(self, given, cts)
         results = []
         for i, (role, of) in enumerate(zip(self.roles, self.connection_pattern(None))):
@@ -213,7 +213,7 @@ class ConvrefOp(Op):  # type: ignore[misc]
     def pushforward(self, inputs: Any, outputs: Any, tangents: Any) -> list[Variable]:
         """Return the tangents of the results."""
         given = dict(zip(self.roles, inputs)) | dict(zip(self.wanted, outputs))
-        dots = _connected(self.roles, tangents)
+        dots = _by_connected_role(self.roles, tangents)
         found = derivatives.pushforward(self, given, dots) if dots else {}
         if found is None:
             return list(super().pushforward(inputs, outputs, tangents))
@@ -251,7 +251,7 @@ class ShapesOp(Op):  # type: ignore[misc]
         return [[False] * len(node.outputs) for _ in node.inputs]
 
 
-def alone(found: Any) -> Any:
+def one_or_tuple(found: Any) -> Any:
     """Return one result itself, several as a tuple, as linkers expect them."""
     return found[0] if len(found) == 1 else tuple(found)
 
@@ -261,7 +261,7 @@ def _smooth(terms: Terms) -> set[str]:
     return {role for pair in (*terms.products, terms.added) for role in pair}
 
 
-def _connected(roles: Sequence[str], variables: Sequence[Variable]) -> dict[str, Variable]:
+def _by_connected_role(roles: Sequence[str], variables: Sequence[Variable]) -> dict[str, Variable]:
     given = zip(roles, variables, strict=True)
     return {role: v for role, v in given if not isinstance(v.type, DisconnectedType)}
 

@@ -19,7 +19,7 @@ except ImportError as error:
 
 del _torch
 from . import functional, nn  # noqa: E402
-from ._autograd import recorded_call as recorded  # noqa: E402
+from ._autograd import run_recorded  # noqa: E402
 from ._backend import use_backend  # noqa: E402
 from ._library import show_kernels  # noqa: E402
 from .convert import convert, revert  # noqa: E402
@@ -32,8 +32,8 @@ __all__ = [
     "functional",
     "fuse",
     "nn",
-    "recorded",
     "revert",
+    "run_recorded",
     "show_kernels",
     "use_backend",
 ]

@@ -21,7 +21,7 @@ from ...case import Call, argument
 from ...errors import UnsupportedError, message
 from ...ops import OWN_TYPE
 from ._kernels import PassConfig, Tensors, batched, compute
-from ._table import ROWS, Pass
+from ._table import ROWS, PassSchema
 
 # what ops are differentiated by
 _PRIMALS = tuple(
@@ -50,11 +50,11 @@ def invoke(config: PassConfig, *operands: Tensor | None) -> Tensors:
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         operands = cast(config.row, operands)
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):  # a backend's ops are not cast
-            return _invoked(config, operands)
-    return _invoked(config, operands)
+            return _apply(config, operands)
+    return _apply(config, operands)
 
 
-def recorded_call(backend: str, call: Call, *operands: Tensor | None) -> Tensors:
+def run_recorded(backend: str, call: Call, *operands: Tensor | None) -> Tensors:
     """Return the results of a call by role, recorded; autocast casts nothing."""
     row = ROWS.get((call.op, call.pass_))
     if row is None:
@@ -63,18 +63,18 @@ def recorded_call(backend: str, call: Call, *operands: Tensor | None) -> Tensors
     attributes = row.attributes_of({**vars(call.problem), "math": call.math})
     input = call.problem.input if row.needs_input else ()
     with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEYS):
-        return _invoked(PassConfig(row, attributes, call.mask, input, backend), operands)
+        return _apply(PassConfig(row, attributes, call.mask, input, backend), operands)
 
 
-def _invoked(config: PassConfig, operands: Tensors) -> Tensors:
+def _apply(config: PassConfig, operands: Tensors) -> Tensors:
     if _is_within_transform():
         return _through_dispatcher(config, operands)
     if is_followed("torch", operands):
-        return recorded(config, operands)
-    return below(config, operands)
+        return apply_recorded(config, operands)
+    return apply_unrecorded(config, operands)
 
 
-def recorded(config: PassConfig, operands: Tensors) -> Tensors:
+def apply_recorded(config: PassConfig, operands: Tensors) -> Tensors:
     """Return the results of a pass, recorded so that autograd can differentiate them."""
     function = FUNCTIONS[config.row.pass_]
     if _is_within_transform():  # one level records; the dispatcher takes the call to the next
@@ -86,7 +86,7 @@ def recorded(config: PassConfig, operands: Tensors) -> Tensors:
     return tuple(named.get(role) for role in config.row.signature.results)
 
 
-def below(config: PassConfig, operands: Tensors) -> Tensors:
+def apply_unrecorded(config: PassConfig, operands: Tensors) -> Tensors:
     """Return the results of a pass without recording it for derivatives."""
     if _is_within_transform():  # the next level does its own recording
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
@@ -107,7 +107,7 @@ def rule_of(op: str, device: str) -> str | None:
     return rule if rule and torch.is_autocast_enabled(device) else None
 
 
-def cast(row: Pass, operands: Tensors) -> Tensors:
+def cast(row: PassSchema, operands: Tensors) -> Tensors:
     """Return the operands in the dtypes that autocast, where it is enabled, requires."""
     device = next(t.device.type for t in operands if t is not None)
     rule = rule_of(row.op, device) if row.pass_ == "fprop" else None
@@ -159,7 +159,7 @@ def _run(
     """Return the results of another pass by role; `given` may hold more than it takes."""
     row = ROWS[config.row.op, pass_]
     if any(r in _KEPT and given.get(r) is None for r in row.signature.operands):
-        given = {**given, **_kept(config, given)}
+        given = {**given, **_recompute_saved(config, given)}
     mask = tuple(r in wanted for r in row.signature.results) if row.signature.maskable else ()
     sizes = tuple(given.get("input", ()))
     step = PassConfig(row, config.attributes, mask, sizes, config.backend)
@@ -167,7 +167,7 @@ def _run(
     return dict(zip(row.signature.results, found))
 
 
-def _kept(config: PassConfig, given: dict[str, Any]) -> dict[str, Tensor | None]:
+def _recompute_saved(config: PassConfig, given: dict[str, Any]) -> dict[str, Tensor | None]:
     """Return the saved results of the forward pass, recomputed."""
     running = {role: given["x"].new_zeros(given["x"].shape[1]) for role in ("rmean", "rvar")}
     found = _run(config, "fprop", {**running, **given})
@@ -186,7 +186,7 @@ def _check_differentiable(config: PassConfig, roles: Iterable[str], what: str) -
         raise UnsupportedError(message(config.row.where, f"{names} has no {what}, needs none"))
 
 
-def _alone(results: list[Any]) -> Any:
+def _one_or_tuple(results: list[Any]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -195,7 +195,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(config: PassConfig, *operands: Tensor | None) -> Any:
-        return _alone([r for r in below(config, operands) if r is not None])
+        return _one_or_tuple([r for r in apply_unrecorded(config, operands) if r is not None])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -216,7 +216,7 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
     ) -> Any:
         found = batched(invoke, config, operands, in_dims[1:], info.batch_size)
         present = [r for r in found if r is not None]
-        return _alone(present), _alone([0] * len(present))
+        return _one_or_tuple(present), _one_or_tuple([0] * len(present))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
@@ -233,12 +233,12 @@ class _Recorded(torch.autograd.Function):  # type: ignore[misc]
 _Recorded.forward.__signature__ = signature(_Recorded.forward)  # type: ignore[attr-defined]
 
 
-def _given(ctx: Any, forward: bool = False) -> dict[str, Tensor | None]:
+def _saved_operands(ctx: Any, forward: bool = False) -> dict[str, Tensor | None]:
     saved = ctx.saved_for_forward if forward else ctx.saved_tensors
     return dict(zip(ctx.roles, saved))
 
 
-def _needed(ctx: Any) -> list[str]:
+def _roles_needing_grad(ctx: Any) -> list[str]:
     return [role for role, on in zip(ctx.roles, ctx.needs_input_grad[1:]) if on]
 
 
@@ -267,7 +267,7 @@ class _Fprop(_Recorded):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        needed = _needed(ctx)
+        needed = _roles_needing_grad(ctx)
         _check_differentiable(ctx.config, needed, "gradient")
         results = zip(grads[1:], ctx.config.row.signature.results[1:])  # no sum of these is lost
         _check_differentiable(ctx.config, [r for g, r in results if g is not None], "gradient")
@@ -280,14 +280,14 @@ class _Fprop(_Recorded):
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
-        given: dict[str, Any] = _given(ctx, forward=True)
+        given: dict[str, Any] = _saved_operands(ctx, forward=True)
         moved = {r: t for r, t in zip(ctx.roles, tangents) if t is not None}
         _check_differentiable(ctx.config, moved, "tangent")
         given |= {f"{r}_dot": t for r, t in moved.items()} | {"input": ctx.input}
         y_dot: Any = _run(ctx.config, "jvp", given)["y_dot"]
         others = zip(ctx.config.row.signature.results[1:], ctx.forms[1:])
         zeros = [None if r in OWN_TYPE else y_dot.new_zeros(n, dtype=d) for r, (n, d) in others]
-        return _alone([y_dot, *zeros])
+        return _one_or_tuple([y_dot, *zeros])
 
 
 class _Backward(_Recorded):
@@ -295,20 +295,24 @@ class _Backward(_Recorded):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        config, given = ctx.config, dict[str, Any](_given(ctx))
-        _check_differentiable(config, [r for r in _needed(ctx) if r not in _KEPT], "gradient")
+        config, given = ctx.config, dict[str, Any](_saved_operands(ctx))
+        _check_differentiable(
+            config, [r for r in _roles_needing_grad(ctx) if r not in _KEPT], "gradient"
+        )
         outer = {f"d{r}": g for r, g in zip(config.wanted, grads) if g is not None}
         if not outer:
             return (None,) * (1 + len(ctx.roles))
         second = ROWS[config.row.op, "double_backward"].signature
         results = {"dy": "ddy", **{role: f"d{role}" for role in _PRIMALS}}
-        needed = {r: results[r] for r in _needed(ctx) if results.get(r) in second.results}
+        needed = {
+            r: results[r] for r in _roles_needing_grad(ctx) if results.get(r) in second.results
+        }
         found = _run(config, "double_backward", {**given, **outer}, tuple(needed.values()))
         return _in_order(ctx, {role: found.get(result) for role, result in needed.items()})
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Tensor | None) -> Any:
-        config, given = ctx.config, dict[str, Any](_given(ctx, forward=True))
+        config, given = ctx.config, dict[str, Any](_saved_operands(ctx, forward=True))
         given["input"] = config.input
         moved = dict(zip(ctx.roles, tangents))
         linear, curved = {}, {}
@@ -324,7 +328,7 @@ class _Backward(_Recorded):
         filled = [
             template.new_zeros(n, dtype=d) if t is None else t for t, (n, d) in zip(sums, ctx.forms)
         ]
-        return _alone(filled)
+        return _one_or_tuple(filled)
 
 
 class _Jvp(_Recorded):
@@ -332,7 +336,11 @@ class _Jvp(_Recorded):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        config, given, needed = ctx.config, dict[str, Any](_given(ctx)), _needed(ctx)
+        config, given, needed = (
+            ctx.config,
+            dict[str, Any](_saved_operands(ctx)),
+            _roles_needing_grad(ctx),
+        )
         _check_differentiable(config, needed, "gradient")
         dots = {r: f"d{r.removesuffix('_dot')}" for r in needed if r.endswith("_dot")}
         rows = {r: f"d{r}" for r in needed if r in _PRIMALS}

@@ -43,7 +43,7 @@ def check_backend(where: str, backend: Any) -> None:
         dispatch.load(backend)
 
 
-def chosen(backend: str | None) -> str:
+def backend_or_default(backend: str | None) -> str:
     """Return the backend of a call."""
     return _now() if backend is None else backend
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ... import dispatch
 from ...errors import MissingExtraError
 from ._autograd import is_plain, is_recorded
-from ._backend import chosen
+from ._backend import backend_or_default
 from ._kernels import PassConfig, call_of, formats
 
 MAX_PLANS = 1024
@@ -50,7 +50,7 @@ def folded(conv: Any, norm: Any) -> tuple[Tensor, Tensor]:
 
 def may_fuse(backend: str | None, device: str) -> bool:
     """Return whether a backend that a call may end up with has a kernel with an activation."""
-    return not torch.compiler.is_compiling() and _has_fused(chosen(backend), device)
+    return not torch.compiler.is_compiling() and _has_fused(backend_or_default(backend), device)
 
 
 @cache

@@ -72,11 +72,11 @@ class Intercepted(Layer):
 
 
 def _empty(kind: Any) -> Any:
-    return object.__new__(intercepted(kind))
+    return object.__new__(intercepting_class(kind))
 
 
 @cache
-def intercepted(kind: Any) -> Any:
+def intercepting_class(kind: Any) -> Any:
     """Return the subclass of a layer's class that computes its functions by convref."""
     named = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(kind.__name__, (Intercepted, kind), {**named, "replaces": kind})

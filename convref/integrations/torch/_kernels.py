@@ -19,7 +19,7 @@ from ...arrays import Facts, facts, torch_dtype
 from ...case import Call, argument, base_shapes
 from ...errors import UnsupportedError, invalid
 from ...ops import BASE_ROLE, STATISTICS, Problem
-from ._table import Pass
+from ._table import PassSchema
 
 Tensors = tuple[Tensor | None, ...]
 Invoke = Callable[..., Tensors]
@@ -32,7 +32,7 @@ _plans: OrderedDict[Any, _Planned] = OrderedDict()
 class PassConfig:
     """The configuration of a pass of an op: all that is not an operand."""
 
-    row: Pass
+    row: PassSchema
     attributes: tuple[Any, ...]  # as `Pass.attributes` lists them
     mask: tuple[bool, ...] = ()  # which results are wanted; empty where the pass has no mask
     input: tuple[int, ...] = ()  # spatial sizes of the input, where no operand has them
@@ -55,7 +55,7 @@ class PassConfig:
         return tuple(r for r, on in zip(results, self.mask) if on) if self.mask else results
 
     @classmethod
-    def of(cls, row: Pass, arguments: tuple[Any, ...]) -> PassConfig:
+    def of(cls, row: PassSchema, arguments: tuple[Any, ...]) -> PassConfig:
         """Return the configuration from the arguments after the operands of the custom op."""
         *rest, backend = (tuple(a) if isinstance(a, list) else a for a in arguments)
         mask = rest.pop() if row.signature.maskable else ()
@@ -179,7 +179,9 @@ def call_of_facts(config: PassConfig, found: dict[str, Facts]) -> Call:
     return case.call_of(row.op, row.pass_, found, fields, x, **given)
 
 
-def formats(row: Pass, problem: Problem, operands: Tensors) -> tuple[torch.memory_format, ...]:
+def formats(
+    row: PassSchema, problem: Problem, operands: Tensors
+) -> tuple[torch.memory_format, ...]:
     """Return the memory format of each result: that of the operand that is an image too."""
     given = dict(zip(row.signature.operands, operands))
     images = [t for r, t in given.items() if t is not None and BASE_ROLE[r] in ("x", "y")]

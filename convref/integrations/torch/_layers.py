@@ -22,7 +22,7 @@ from ...ops import RANKS
 from . import functional as F
 from ._backend import check_backend
 from ._native import as_node, batch_norm_of_torch
-from ._remember import remembering
+from ._remember import remember_native
 
 MODULE = f"{__package__}.nn"  # where the classes are found by name
 _SUBCLASSES = {"Upsample": ("Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d")}
@@ -34,7 +34,7 @@ class Layer:
 
     backend: str | None = None
     replaces: type  # the class that a layer has before `convert` and after `revert`
-    _known: tuple[Any, ...] = ()  # inputs for which torch.nn computes the same: `remembering`
+    _known: tuple[Any, ...] = ()  # inputs for which torch.nn computes the same: `remember_native`
 
     def __init__(self, *args: Any, backend: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -117,7 +117,7 @@ def _computing(name: str, compute: Callable[..., Any]) -> Any:
     doc = f"Return torch.nn.{name}'s output, computed by convref."
     options: dict[str, Any] = {"doc": doc, "returns": "Any", "module": globals()}
     forward = function("forward", parameters, call, compute, source=METHOD, **options)
-    return _layer(name, forward=remembering(forward, base.forward, "weight" in taken))
+    return _layer(name, forward=remember_native(forward, base.forward, "weight" in taken))
 
 
 def _conv(rank: int) -> Any:
@@ -145,7 +145,7 @@ def _conv(rank: int) -> Any:
         geometry = (self.stride, self.padding, self.dilation, self.groups)
         return theirs(input, stored["weight"], stored["bias"], *geometry)
 
-    methods = {"forward": remembering(forward, native, True), "_conv_forward": _conv_forward}
+    methods = {"forward": remember_native(forward, native, True), "_conv_forward": _conv_forward}
     return _layer(f"Conv{rank}d", **methods)
 
 
@@ -161,7 +161,7 @@ def _conv_transpose(rank: int) -> Any:
         return compute(input, self.weight, self.bias, *geometry, backend=self.backend)
 
     native = getattr(torch.nn, f"ConvTranspose{rank}d").forward
-    return _layer(f"ConvTranspose{rank}d", forward=remembering(forward, native, True))
+    return _layer(f"ConvTranspose{rank}d", forward=remember_native(forward, native, True))
 
 
 def uses_batch(norm: Any) -> bool:
@@ -197,7 +197,7 @@ def _batch_norm(rank: int) -> Any:
         tensors = (input, stored["weight"], stored["bias"], mean, buffers["running_var"])
         return batch_norm_of_torch(*tensors, self.training, self.momentum, self.eps)
 
-    return _layer(f"BatchNorm{rank}d", forward=remembering(forward, native, True))
+    return _layer(f"BatchNorm{rank}d", forward=remember_native(forward, native, True))
 
 
 def _averaging(self: Any, input: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ def _instance_norm(rank: int) -> Any:
     return _layer(f"InstanceNorm{rank}d", **computing)
 
 
-def _of(definition: Any) -> dict[str, Any]:
+def _layers_of(definition: Any) -> dict[str, Any]:
     """Return the layers of a definition by the names of its functions."""
     if not definition.ranks:
         named = _SUBCLASSES.get(definition.layer, (definition.layer,))
@@ -246,7 +246,7 @@ _MADE: dict[str, Any] = {
     for layer in map(make, RANKS)
 }
 for _definition in F.OF_TORCH:
-    _MADE |= _of(_definition)
+    _MADE |= _layers_of(_definition)
 globals().update(_MADE)
 __all__ = [*_MADE]
 

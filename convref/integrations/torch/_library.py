@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
-from ._autograd import cast, invoke, is_recorded, recorded
+from ._autograd import apply_recorded, cast, invoke, is_recorded
 from ._kernels import PassConfig, Tensors, batched, compute, empty, traced
-from ._table import ROWS, Pass
+from ._table import ROWS, PassSchema
 
 NAMESPACE = "convref"
 
@@ -20,7 +20,7 @@ _AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 _library = torch.library.Library(NAMESPACE, "DEF")
 
 
-def _split(row: Pass, arguments: tuple[Any, ...]) -> tuple[Tensors, PassConfig]:
+def _split(row: PassSchema, arguments: tuple[Any, ...]) -> tuple[Tensors, PassConfig]:
     count = len(row.signature.operands)
     return arguments[:count], PassConfig.of(row, arguments[count:])
 
@@ -33,7 +33,7 @@ def _filled(found: Tensors, template: Tensors) -> Any:
     return tuple(like.new_empty(0) if r is None else r for r in found)
 
 
-def _kernel(row: Pass) -> Callable[..., Any]:
+def _kernel(row: PassSchema) -> Callable[..., Any]:
     def kernel(*arguments: Any) -> Any:
         operands, config = _split(row, arguments)
         # a backend may take derivatives by autograd, which is disabled below the dispatcher
@@ -43,7 +43,7 @@ def _kernel(row: Pass) -> Callable[..., Any]:
     return kernel
 
 
-def _fake(row: Pass) -> Callable[..., Any]:
+def _fake(row: PassSchema) -> Callable[..., Any]:
     def fake(*arguments: Any) -> Any:
         operands, config = _split(row, arguments)
         return _filled(empty(config, operands), operands)
@@ -75,7 +75,7 @@ def show_kernels(on: bool = True) -> None:
     _shown[0] = on
 
 
-def _functional(row: Pass) -> Callable[..., Any]:
+def _functional(row: PassSchema) -> Callable[..., Any]:
     def functional(mode: Any, op: Any, types: Any, arguments: Any, named: Any = None) -> Any:
         operands, config = _split(row, arguments)
         if _shown[0]:
@@ -88,18 +88,18 @@ def _functional(row: Pass) -> Callable[..., Any]:
     return functional
 
 
-def _autograd(row: Pass, op: Any) -> Callable[..., Any]:
+def _autograd(row: PassSchema, op: Any) -> Callable[..., Any]:
     def autograd(*arguments: Any) -> Any:
         operands, config = _split(row, arguments)
         if is_recorded(operands):
-            return _filled(recorded(config, operands), operands)
+            return _filled(apply_recorded(config, operands), operands)
         with torch._C._AutoDispatchBelowAutograd():
             return op(*arguments)
 
     return autograd
 
 
-def _vmap(row: Pass) -> Callable[..., Any]:
+def _vmap(row: PassSchema) -> Callable[..., Any]:
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> Any:
         operands, config = _split(row, arguments)
         found = batched(invoke, config, operands, in_dims[: len(operands)], info.batch_size)
@@ -109,7 +109,7 @@ def _vmap(row: Pass) -> Callable[..., Any]:
     return vmap
 
 
-def _autocast(row: Pass, op: Any, key: str) -> Callable[..., Any]:
+def _autocast(row: PassSchema, op: Any, key: str) -> Callable[..., Any]:
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
     def autocast(*arguments: Any) -> Any:
@@ -120,7 +120,7 @@ def _autocast(row: Pass, op: Any, key: str) -> Callable[..., Any]:
     return autocast
 
 
-def _define(row: Pass) -> None:
+def _define(row: PassSchema) -> None:
     _library.define(row.schema)
     qualified = f"{NAMESPACE}::{row.name}"
     op = getattr(torch.ops.convref, row.name).default

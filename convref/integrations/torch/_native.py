@@ -101,8 +101,8 @@ class Native:
             key, found = None, None
         if found is None:
             if any(isinstance(t, Proxy) for t in operands):
-                return self._written(settings, backend, flags)
-            found = self._decided(operands, settings, backend, flags)
+                return self._proxy_function(settings, backend, flags)
+            found = self._decide_call(operands, settings, backend, flags)
             if key is not None and not _is_tracing():
                 if len(_seen) >= MAX_SEEN:
                     _seen.clear()
@@ -157,7 +157,7 @@ class Native:
 
         return run
 
-    def _decided(
+    def _decide_call(
         self, operands: Any, settings: Any, backend: str, flags: tuple[Any, ...]
     ) -> _Found:
         """Return PyTorch's function, if it computes the op, and whether also its derivatives.
@@ -168,7 +168,7 @@ class Native:
             return _NONE
         with _untraced():
             values = tuple(map(_hinted, settings))
-            if not _takes(dict(zip(self.op.definition.settings, values))):
+            if not _takes_settings(dict(zip(self.op.definition.settings, values))):
                 return _NONE
             shapes = [None if t is None else _hinted(tuple(t.shape)) for t in operands]
             made = self.op.configured(shapes, values, backend)
@@ -187,7 +187,9 @@ class Native:
             return function, first, second, None
         return function, first, second, self._with_second(function, settings, backend)
 
-    def _written(self, settings: Any, backend: str, flags: tuple[Any, ...]) -> Callable[..., Any]:
+    def _proxy_function(
+        self, settings: Any, backend: str, flags: tuple[Any, ...]
+    ) -> Callable[..., Any]:
         """Return the function of proxies that writes a call of convref into their graph."""
         known = signature(self.op.public).parameters
         named = dict(zip(self.op.definition.settings, settings)) | dict(zip(FLAGS, flags))
@@ -227,7 +229,7 @@ _whole: list[Callable[..., Any]] = []
 
 
 def in_graph(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let torch.compile put calls of a function into its graph, unread, after `allowed`.
+    """Let torch.compile put calls of a function into its graph, unread, after `allow_in_graph`.
 
     What is called there is seen by the compiler's backend, as within torch.export.
     """
@@ -235,14 +237,14 @@ def in_graph(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def allowed() -> bool:
+def allow_in_graph() -> bool:
     """Return True, after the functions of `in_graph` are known to torch.compile."""
     torch.compiler.allow_in_graph(_whole)
     return True
 
 
 # What torch.compiler.assume_constant_result does, which imports the compiler.
-allowed.__dict__["_dynamo_marked_constant"] = True
+allow_in_graph.__dict__["_dynamo_marked_constant"] = True
 
 
 def of_functional(name: str, names: list[str], roles: list[str], constants: dict[str, Any]) -> Make:
@@ -300,7 +302,7 @@ _LAST = {
 }
 
 
-def _takes(constants: dict[str, Any]) -> bool:
+def _takes_settings(constants: dict[str, Any]) -> bool:
     """Return whether torch.nn.functional takes settings like these: no pairs per axis."""
     for name, value in constants.items():
         listed = value if isinstance(value, (tuple, list)) else (value,)

@@ -44,12 +44,12 @@ def make(method, native):
     for known in self._known:
       if known[0]({x}){same}:
         return native(self, {x}) if known[2] is True else known[2]({x})
-    return remembered(method, self, {x})
+    return run_and_remember(method, self, {x})
   return {name}
 """
 
 
-def remembering(
+def remember_native(
     method: Callable[..., Any], native: Callable[..., Any], weight: bool = False
 ) -> Any:
     """Return a method of a layer that calls `native`, torch.nn's, where it computes the same.
@@ -67,7 +67,7 @@ def remembering(
         "others": " ".join(f"or {name} is not None" for name in others),
         "same": f" and known[1] == {_WEIGHT}" if weight else "",
     }
-    made = {**_NAMES, "remembered": remembered}
+    made = {**_NAMES, "run_and_remember": run_and_remember}
     exec(compile(_METHOD.format(**texts), f"<convref.{method.__name__}>", "exec"), made)
     found: Any = made["make"](method, native)
     found.__defaults__, found.__doc__ = method.__defaults__, method.__doc__
@@ -75,7 +75,7 @@ def remembering(
     return found
 
 
-def remembered(method: Callable[..., Any], layer: Any, x: Tensor) -> Any:
+def run_and_remember(method: Callable[..., Any], layer: Any, x: Tensor) -> Any:
     """Return the result of a method, and remember the input if PyTorch computes it."""
     with _native.decisions() as native:
         found = method(layer, x)

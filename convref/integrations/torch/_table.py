@@ -34,7 +34,7 @@ _ALWAYS = ("x", "k", "v", "dy", "p", "grid", "boxes", "offset", *OWN_TYPE, *STAT
 
 
 @dataclass(frozen=True)
-class Pass:
+class PassSchema:
     """One pass of one op: a key of `convref.ops.SIGNATURE`, and what follows from it."""
 
     op: str
@@ -133,9 +133,9 @@ class Pass:
         return (lead[0], self.family.input_channels(lead[1], given), *input)
 
 
-ROWS: dict[tuple[str, str], Pass] = {
-    (op, name): Pass(op, name)
+ROWS: dict[tuple[str, str], PassSchema] = {
+    (op, name): PassSchema(op, name)
     for op, name in SIGNATURE
     if op not in _LEFT_OUT and (op, "backward") in SIGNATURE
 }
-BY_NAME: dict[str, Pass] = {row.name: row for row in ROWS.values()}  # of the custom op
+BY_NAME: dict[str, PassSchema] = {row.name: row for row in ROWS.values()}  # of the custom op

@@ -10,7 +10,7 @@ import torch
 from ...errors import a_kind, invalid
 from ._backend import check_backend
 from ._blocks import OWN
-from ._intercept import Intercepted, functions_called, intercepted
+from ._intercept import Intercepted, functions_called, intercepting_class
 from ._layers import LAYERS, Layer
 
 _IN_MODULE = {
@@ -21,7 +21,7 @@ _IN_MODULE = {
 
 
 @dataclass(frozen=True)
-class Row:
+class LayerRow:
     """One layer: its name in the model, its class, and why it was changed or left."""
 
     name: str
@@ -30,7 +30,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
+class ConversionReport:
     """The layers that a pass over a model changed, and those that it left.
 
     Parameters
@@ -42,8 +42,8 @@ class Report:
     """
 
     title: str
-    changed: tuple[Row, ...]
-    left: tuple[Row, ...]
+    changed: tuple[LayerRow, ...]
+    left: tuple[LayerRow, ...]
 
     def __str__(self) -> str:
         rows = Counter((row.layer, row.why) for row in (*self.changed, *self.left))
@@ -59,7 +59,7 @@ class Report:
         return f"{self.title}: {len(self.changed)}, left: {len(self.left)}"
 
 
-def convert(model: Any, backend: str | None = None) -> Report:
+def convert(model: Any, backend: str | None = None) -> ConversionReport:
     """Let convref compute every layer of `model` that it has, in place.
 
     A layer stays the object that it is, with its parameters, hooks and training flag: only its
@@ -112,15 +112,15 @@ def convert(model: Any, backend: str | None = None) -> Report:
         text = f"computed by {on}"
         if kind not in LAYERS and not isinstance(module, Layer):
             text += f": {', '.join(functions_called(module))} in its forward"
-            module.__class__ = intercepted(kind)
+            module.__class__ = intercepting_class(kind)
         module.__class__ = LAYERS.get(kind, type(module))
         module.backend = backend
         return text
 
-    return _each("converted", model, swap, why_left)
+    return _swap_layers("converted", model, swap, why_left)
 
 
-def revert(model: Any) -> Report:
+def revert(model: Any) -> ConversionReport:
     """Give the layers of `model` back to torch.nn, in place: the inverse of `convert`.
 
     Layers that only convref has, such as `nn.ConvBNAct2d`, stay.
@@ -154,7 +154,7 @@ def revert(model: Any) -> Report:
             return "part of a layer that only convref has"
         return None if "replaces" in vars(type(module)) else "no layer of convref's"
 
-    return _each("reverted", model, swap, why)
+    return _swap_layers("reverted", model, swap, why)
 
 
 def check_module(where: str, model: Any) -> None:
@@ -163,9 +163,9 @@ def check_module(where: str, model: Any) -> None:
         raise invalid(where, f"model is {a_kind(model)}, needs a torch.nn.Module")
 
 
-def _each(
+def _swap_layers(
     title: str, model: Any, swap: Callable[[Any], str], why: Callable[[Any], str | None]
-) -> Report:
+) -> ConversionReport:
     changed, left = [], []
     inside: set[Any] = set()  # of layers with a forward of their own, which includes theirs
     for name, module in list(model.named_modules()):
@@ -175,12 +175,12 @@ def _each(
         layer = type(module).__name__
         if reason is None:
             covers = isinstance(module, Intercepted)
-            changed.append(Row(name, layer, swap(module)))
+            changed.append(LayerRow(name, layer, swap(module)))
             if covers or isinstance(module, Intercepted):
                 inside |= {*module.modules()} - {module}
         elif is_layer(module):
-            left.append(Row(name, layer, reason))
-    return Report(title, tuple(changed), tuple(left))
+            left.append(LayerRow(name, layer, reason))
+    return ConversionReport(title, tuple(changed), tuple(left))
 
 
 def is_layer(module: Any) -> bool:

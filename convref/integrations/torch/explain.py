@@ -20,7 +20,7 @@ _HEADER = ("layer", "class", "line", "backend", "why")
 
 
 @dataclass(frozen=True)
-class Row:
+class CallRow:
     """One call that a model makes.
 
     Parameters
@@ -42,18 +42,18 @@ class Row:
     why: str
 
 
-class Explanation(tuple[Row, ...]):
+class Explanation(tuple[CallRow, ...]):
     """The rows in the order of the calls; its text is a table."""
 
     def __str__(self) -> str:
         return table(_title(self), _HEADER, _cells(self))
 
 
-def _title(rows: tuple[Row, ...]) -> str:
+def _title(rows: tuple[CallRow, ...]) -> str:
     return f"{len(rows)} calls, {sum(bool(row.line) for row in rows)} of them convref's"
 
 
-def _cells(rows: tuple[Row, ...]) -> list[tuple[str, ...]]:
+def _cells(rows: tuple[CallRow, ...]) -> list[tuple[str, ...]]:
     return [(r.layer or "(the model)", r.kind, r.line, r.backend, r.why) for r in rows]
 
 
@@ -74,7 +74,7 @@ def explain(model: Any, *inputs: Any, verbose: bool = True) -> Explanation:
     Returns
     -------
     Explanation
-        A tuple of `Row`.
+        A tuple of `CallRow`.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class _Watched(Observer):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
-        self.rows: list[Row] = []
+        self.rows: list[CallRow] = []
         self.inside: list[tuple[str, Any]] = []
         self.calls = self.before = 0  # since the last module was entered
 
@@ -136,7 +136,7 @@ class _Watched(Observer):
         name, _ = self.inside.pop()
         if self.calls and is_layer(module) and len(self.rows) == self.before:
             why = why_left(module) or "a layer of torch.nn: convert(model) replaces it"
-            self.rows.append(Row(name, type(module).__name__, "", "torch.nn", why))
+            self.rows.append(CallRow(name, type(module).__name__, "", "torch.nn", why))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -148,10 +148,12 @@ class _Watched(Observer):
         if namespace == NAMESPACE:
             row = BY_NAME[op]
             count = len(row.signature.operands)
-            self.rows.append(_chosen(name, module, PassConfig.of(row, args[count:]), args[:count]))
+            self.rows.append(
+                _call_row(name, module, PassConfig.of(row, args[count:]), args[:count])
+            )
         elif op.strip("_").removeprefix("native_").startswith(_STEMS) and not is_layer(module):
             why = "called as a function in a forward: convert(model) replaces layers only"
-            self.rows.append(Row(name, type(module).__name__, "", f"torch: {op}", why))
+            self.rows.append(CallRow(name, type(module).__name__, "", f"torch: {op}", why))
         return func(*args, **(kwargs or {}))
 
 
@@ -159,16 +161,16 @@ class _Watched(Observer):
 _STEMS = ("upsample", *(op for op, _ in ROWS if op != "resize"))
 
 
-def _chosen(name: str, module: Any, config: PassConfig, operands: Any) -> Row:
+def _call_row(name: str, module: Any, config: PassConfig, operands: Any) -> CallRow:
     kind = type(module).__name__
     try:
         call = call_of(config, tuple(operands))
     except ConvrefError as error:
-        return Row(name, kind, config.row.name, "none", str(error))
+        return CallRow(name, kind, config.row.name, "none", str(error))
     try:
         made = dispatch.choose(call, config.backend, "torch")
     except UnsupportedError as error:
-        return Row(name, kind, str(call), "none", str(error))
+        return CallRow(name, kind, str(call), "none", str(error))
     place = next(i for i, c in enumerate(made.candidates) if c.chosen)
     reasons = [f"{c.name}: {c.reason}" for c in made.candidates[:place]]
     reasons.append(made.candidates[place].reason)
@@ -177,4 +179,4 @@ def _chosen(name: str, module: Any, config: PassConfig, operands: Any) -> Row:
     fused = getattr(made.backend, "fused", None)
     if fused and isinstance(module, OWN) and (epilogue := epilogue_of(module.act)):
         reasons.append(f"{epilogue} in the same kernel if no gradient is recorded")
-    return Row(name, kind, str(call), made.backend.name, "; ".join(reasons))
+    return CallRow(name, kind, str(call), made.backend.name, "; ".join(reasons))

@@ -32,15 +32,15 @@ from ...api.definition import Classified, Definition, Image
 from ...api.generate import KEYWORD, POSITIONAL, function, names
 from ...api.norm import norm_of_batch, norm_of_running
 from ...errors import invalid
-from ...ops import RANKS, STATISTICS, plain
+from ...ops import RANKS, STATISTICS, to_builtins
 from . import _library
 from ._autograd import invoke, rule_of
-from ._backend import chosen, current
+from ._backend import backend_or_default, current
 from ._kernels import PassConfig
 from ._native import (
     Make,
     Native,
-    allowed,
+    allow_in_graph,
     as_call,
     batch_norm_of_torch,
     in_graph,
@@ -80,7 +80,7 @@ class _Op:
         self.native = Native(self, make, **native) if make else None
         self.row = ROWS[definition.op, "fprop"]
         self.where = f"{definition.op}.fprop"
-        lines = definition.view is views.along  # the kernels take every other axis as one
+        lines = definition.view is views.along_dim  # the kernels take every other axis as one
         self.view = views.lines if lines else definition.view
         form = self.row.signature
         self.widens = any(role in STATISTICS for role in (*form.operands, *form.results))
@@ -106,7 +106,7 @@ class _Op:
             if tensor is not None and not isinstance(tensor, Tensor):
                 raise invalid(self.where, f"{type(tensor).__name__} given, needs a tensor")
             shapes.append(None if tensor is None else tensor.shape)
-        made = _remembered(self, tuple(shapes), settings, chosen(backend))
+        made = _cached_configuration(self, tuple(shapes), settings, backend_or_default(backend))
         if made.view is None:
             return invoke(made.config, *operands)
         entered = [None if t is None else t.reshape(s) for t, s in zip(operands, made.operands)]
@@ -118,7 +118,7 @@ class _Op:
 
     def of_torch(self, operands: Any, settings: Any, backend: str | None) -> Any:
         """Return PyTorch's own function of the operands, None unless it computes the op."""
-        return self.native and self.native.find(operands, settings, chosen(backend))
+        return self.native and self.native.find(operands, settings, backend_or_default(backend))
 
     def __call__(
         self,
@@ -130,9 +130,9 @@ class _Op:
         dtype: torch.dtype | None = None,
     ) -> Any:
         """Return y; with `return_indices` the indices too."""
-        if is_dynamo_compiling() and allowed():
+        if is_dynamo_compiling() and allow_in_graph():
             rest = return_indices, inplace, dtype
-            return self.whole(operands, settings, chosen(backend), *rest)
+            return self.whole(operands, settings, backend_or_default(backend), *rest)
         if dtype is None and self.native is not None:
             flags = return_indices, inplace
             named = current() if backend is None else backend
@@ -191,7 +191,7 @@ _seen: dict[Any, _Configured] = {}
 _EXACT = frozenset((int, bool, str, float, type(None)))
 
 
-def _remembered(op: _Op, shapes: Any, settings: Any, backend: str) -> _Configured:
+def _cached_configuration(op: _Op, shapes: Any, settings: Any, backend: str) -> _Configured:
     """Return `op.configured(...)`, which may have been computed before."""
     if torch.compiler.is_compiling():
         return op.configured(shapes, settings, backend)
@@ -201,7 +201,7 @@ def _remembered(op: _Op, shapes: Any, settings: Any, backend: str) -> _Configure
         key: Any = op, shapes, backend, settings, types, floats  # 0.0 and -0.0 are equal
     else:
         foreign: list[Any] = []
-        settings = plain(settings, foreign)
+        settings = to_builtins(settings, foreign)
         if foreign:
             return op.configured(shapes, settings, backend)
         key = op, shapes, backend, repr(settings)
@@ -226,7 +226,7 @@ def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> C
     ]
     positional = [p for p in listed if p.kind is POSITIONAL]
     theirs = getattr(torch.nn.functional, name)
-    more = [p for p in (_INPLACE, _DTYPE) if _has(theirs, p.name)]
+    more = [p for p in (_INPLACE, _DTYPE) if _has_parameter(theirs, p.name)]
     keyword = [p for p in listed if p.kind is KEYWORD]
     arrays = {role: argument for argument, role in definition.roles.items()}
     operands = "".join(f"{arrays[r]}, " for r in ROWS[definition.op, "fprop"].signature.operands)
@@ -260,7 +260,7 @@ def _tensor(parameter: Parameter) -> str:
     return "Tensor" if parameter.default is parameter.empty else "Tensor | None"
 
 
-def _has(function: Any, name: str) -> bool:
+def _has_parameter(function: Any, name: str) -> bool:
     try:
         return name in signature(function).parameters
     except ValueError:  # a builtin: torch gives in-place arguments to Python functions alone
@@ -283,9 +283,9 @@ def batch_norm(
 
     Arguments as in torch.nn.functional.batch_norm, which also writes into the running ones.
     """
-    if is_dynamo_compiling() and allowed():
+    if is_dynamo_compiling() and allow_in_graph():
         tensors = input, running_mean, running_var, weight, bias
-        return _WHOLE_BATCH(*tensors, training, momentum, eps, chosen(backend))
+        return _WHOLE_BATCH(*tensors, training, momentum, eps, backend_or_default(backend))
     op, settings = (_TRAINING, (eps, momentum)) if training else (_EVALUATION, (eps,))
     operands = input, weight, bias, running_mean, running_var
     native = op.of_torch(operands, settings, backend)
@@ -340,8 +340,10 @@ def instance_norm(
     if not isinstance(input, Tensor):
         inputs = input, *given, use_input_stats, momentum, eps
         return as_call(instance_norm, *inputs, backend=backend)
-    if is_dynamo_compiling() and allowed():
-        return _WHOLE_INSTANCE(input, *given, use_input_stats, momentum, eps, chosen(backend))
+    if is_dynamo_compiling() and allow_in_graph():
+        return _WHOLE_INSTANCE(
+            input, *given, use_input_stats, momentum, eps, backend_or_default(backend)
+        )
     n, c, *space = input.shape
     op, settings = (_TRAINING, (eps, momentum)) if use_input_stats else (_EVALUATION, (eps,))
     operands = input, weight, bias, running_mean, running_var
@@ -368,7 +370,9 @@ def conv_config(
     """Return the configuration of conv; `geometry` is stride, padding, dilation and groups."""
     settings = (*geometry, *_CONV_DEFAULTS[len(geometry) :])
     shapes = input.shape, weight.shape, None
-    return _remembered(_CONVOLUTIONS[rank], shapes, settings, chosen(backend)).config
+    return _cached_configuration(
+        _CONVOLUTIONS[rank], shapes, settings, backend_or_default(backend)
+    ).config
 
 
 _WHOLE_BATCH = in_graph(lambda *given: batch_norm(*given[:-1], backend=given[-1]))

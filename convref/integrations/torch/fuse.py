@@ -15,7 +15,7 @@ from . import _blocks
 from ._blocks import OWN, ConvAct, ConvBNAct
 from ._folding import folded
 from ._layers import ACTIVATIONS, LAYERS, Layer, uses_batch
-from .convert import Report, Row, check_module, convert, why_left
+from .convert import ConversionReport, LayerRow, check_module, convert, why_left
 
 _CONVS = ("Conv", "ConvTranspose")
 _RANKED = {getattr(torch.nn, f"{kind}{rank}d"): (kind, rank) for kind in _CONVS for rank in RANKS}
@@ -45,7 +45,7 @@ class _Tracer(fx.Tracer):  # type: ignore[misc]
         return layer or m in self.opaque or super().is_leaf_module(m, module_qualified_name)
 
 
-def fuse(model: Any, backend: str | None = None) -> Report:
+def fuse(model: Any, backend: str | None = None) -> ConversionReport:
     """Replace each convolution, its batch norm and its activation by one layer, in place.
 
     For evaluation: the parameters of the norm become part of the filter, once and for all. Where a
@@ -83,7 +83,7 @@ def fuse(model: Any, backend: str | None = None) -> Report:
     if model.training:
         raise invalid("fuse", "the model is training, needs eval()")
     opaque: dict[Any, str] = {}
-    changed: list[Row] = []
+    changed: list[LayerRow] = []
     reasons: dict[str, str] = {}
     names = _names(model)
     for path, graph in _graphs(model, "", opaque):
@@ -104,8 +104,8 @@ def fuse(model: Any, backend: str | None = None) -> Report:
             else:
                 changed.append(_merge(model, name, module, backend))
     done = {row.name for row in changed}
-    left = (row for row in _left(model, reasons, opaque) if row.name not in done)
-    return Report("fused", tuple(changed), tuple(left))
+    left = (row for row in _unfused_rows(model, reasons, opaque) if row.name not in done)
+    return ConversionReport("fused", tuple(changed), tuple(left))
 
 
 def _names(model: Any) -> Counter[int]:
@@ -255,7 +255,7 @@ def _why_kept(module: Any, names: Counter[int]) -> str:
     return "" if isinstance(module, OWN) else why_left(module) or ""
 
 
-def _replace(model: Any, parts: list[tuple[str, Any]], backend: str | None) -> Row:
+def _replace(model: Any, parts: list[tuple[str, Any]], backend: str | None) -> LayerRow:
     """Put one layer where the convolution is, and nothing where the others are.
 
     A convolution with a forward of its own stays, with other parameters.
@@ -266,7 +266,7 @@ def _replace(model: Any, parts: list[tuple[str, Any]], backend: str | None) -> R
     after: Any = torch.nn.Identity()
     if _runs(conv, tuple(_RANKED)):
         made = _merged(conv, norm, activation, backend)
-        _put(model, name, made)
+        _set_submodule(model, name, made)
     else:
         made, after = conv, activation
         with torch.no_grad():
@@ -274,18 +274,18 @@ def _replace(model: Any, parts: list[tuple[str, Any]], backend: str | None) -> R
         for part in (conv, after):
             convert(part, getattr(conv, "backend", None) if backend is None else backend)
     for other, _ in others:
-        _put(model, other, after)
+        _set_submodule(model, other, after)
     what = " + ".join(type(module).__name__ for _, module in parts)
-    return Row(name, type(made).__name__, what)
+    return LayerRow(name, type(made).__name__, what)
 
 
-def _merge(model: Any, name: str, block: Any, backend: str | None) -> Row:
+def _merge(model: Any, name: str, block: Any, backend: str | None) -> LayerRow:
     made = _merged(block.conv, block.bn, block.act, backend)
-    _put(model, name, made)
-    return Row(name, type(made).__name__, f"{type(block).__name__}, with the norm folded in")
+    _set_submodule(model, name, made)
+    return LayerRow(name, type(made).__name__, f"{type(block).__name__}, with the norm folded in")
 
 
-def _put(model: Any, name: str, module: Any) -> None:
+def _set_submodule(model: Any, name: str, module: Any) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
 
@@ -314,7 +314,9 @@ def _merged(conv: Any, norm: Any, activation: Any, backend: str | None) -> Any:
     return made.eval()
 
 
-def _left(model: Any, reasons: dict[str, str], opaque: dict[Any, str]) -> Iterator[Row]:
+def _unfused_rows(
+    model: Any, reasons: dict[str, str], opaque: dict[Any, str]
+) -> Iterator[LayerRow]:
     """Yield the convolutions and norms that stayed."""
     around = {name: opaque[module] for name, module in model.named_modules() if module in opaque}
     for name, module in model.named_modules():
@@ -325,4 +327,4 @@ def _left(model: Any, reasons: dict[str, str], opaque: dict[Any, str]) -> Iterat
         none = "no convolution of its own right before it" if norm else "nothing to fold into it"
         if not (_runs(module, (*_RANKED, *_NORMS)) or _activation_in(module)):
             none = "it has a forward of its own"
-        yield Row(name, type(module).__name__, reasons.get(name) or next(inside, none))
+        yield LayerRow(name, type(module).__name__, reasons.get(name) or next(inside, none))

@@ -18,7 +18,7 @@ import torch as _torch
 
 from . import _blocks, _layers
 from ._blocks import *  # noqa: F403 - the names that its __all__ lists
-from ._intercept import intercepted as _intercepted
+from ._intercept import intercepting_class as _intercepted
 from ._layers import *  # noqa: F403
 
 # their own forward, which calls functions that convref has

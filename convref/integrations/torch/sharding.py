@@ -17,7 +17,7 @@ from ...case import size_letters
 from ...ops import TERMS, Problem
 from . import _library
 from ._kernels import PassConfig
-from ._table import ROWS, Pass
+from ._table import ROWS, PassSchema
 
 assert _library  # importing it defines the ops
 
@@ -51,14 +51,14 @@ def _hash_attributes(op: Any, operands: int) -> None:
     known[op].static_argnum = operands
 
 
-def _rule(row: Pass) -> Callable[..., list[Placements]]:
+def _rule(row: PassSchema) -> Callable[..., list[Placements]]:
     def rule(*arguments: Any) -> list[Placements]:
         operands = dict(zip(row.signature.operands, arguments))
         shapes = {role: spec.shape for role, spec in operands.items() if spec is not None}
         config = PassConfig.of(row, arguments[len(operands) :])
         problem = row.problem(shapes, config.attributes, config.input)
         letters = [a for a in problem.independent if _adds_up(row, problem, shapes, a)]
-        return [_cut(config, problem, arguments, letter) for letter in ("", *letters)]
+        return [_placements(config, problem, arguments, letter) for letter in ("", *letters)]
 
     return rule
 
@@ -69,7 +69,7 @@ def _axis(problem: Problem, role: str, letter: str) -> int | None:
     return letters.index(letter) if letter and letter in letters else None
 
 
-def _adds_up(row: Pass, problem: Problem, given: Collection[str], letter: str) -> bool:
+def _adds_up(row: PassSchema, problem: Problem, given: Collection[str], letter: str) -> bool:
     """Return whether no operand would be added to the partial sum of every device."""
     return all(
         _axis(problem, added, letter) is not None
@@ -80,13 +80,13 @@ def _adds_up(row: Pass, problem: Problem, given: Collection[str], letter: str) -
     )
 
 
-def _is_partial(row: Pass, problem: Problem, role: str, letter: str) -> bool:
+def _is_partial(row: PassSchema, problem: Problem, role: str, letter: str) -> bool:
     reads = TERMS[row.op, row.pass_, role].reads
     indexed = [_axis(problem, read, letter) is not None for read in reads]
     return _axis(problem, role, letter) is None and any(indexed)
 
 
-def _cut(
+def _placements(
     config: PassConfig, problem: Problem, arguments: tuple[Any, ...], letter: str
 ) -> Placements:
     """Return the placements when the call is cut along one index; "" is not at all."""

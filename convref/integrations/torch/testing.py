@@ -105,7 +105,7 @@ def assert_close(
     before, tape.is_paused = tape.is_paused, True
     try:
         with torch.no_grad():
-            report, failure = _compared(tape, actual, expected, form, numerics)
+            report, failure = _compare(tape, actual, expected, form, numerics)
     finally:
         tape.is_paused = before
     if failure:
@@ -113,7 +113,7 @@ def assert_close(
     return report
 
 
-def _compared(
+def _compare(
     tape: Tape, actual: Any, expected: Any, form: dict[str, bool], numerics: Numerics
 ) -> tuple[Report | None, str]:
     """Return the report, None without recorded operations, and why the comparison fails."""

@@ -217,7 +217,7 @@ class Tape(TorchDispatchMode):  # type: ignore[misc]
         first, rest = self._split(steps, made, self._start(actual, steps, needed))
         data = {n: b.clone() for n in needed if (b := self._memory[n].before) is not None}
         _repeat(first, data)
-        places, change = [self._place(t) for t in results], _single if is_single else _same
+        places, change = [self._place(t) for t in results], _single if is_single else _identity
         used = {place.storage for place in places}.union(*(step.reads for step in rest))
         data = {number: _all_of(t) for number, t in data.items() if number in used}
         written = set[int]().union(*(step.writes for step in rest))
@@ -276,7 +276,7 @@ def _all_of(tensor: Tensor) -> Tensor:
     return tensor.new_empty(0).set_(tensor.untyped_storage())
 
 
-def _same(argument: Any) -> Any:
+def _identity(argument: Any) -> Any:
     return argument
 
 
@@ -295,7 +295,7 @@ def _tensor(found: dict[int, Tensor], change: Callable[[Any], Any], argument: An
 
 
 def _repeat(
-    steps: list[Step], found: dict[int, Tensor], change: Callable[[Any], Any] = _same
+    steps: list[Step], found: dict[int, Tensor], change: Callable[[Any], Any] = _identity
 ) -> None:
     """Repeat steps on storages by number, to which the new ones are added."""
     for step in steps:

@@ -81,7 +81,7 @@ def _first_position(call: Call, operands: Operands) -> Results:
 
 
 def _batch_mean(v: Array, problem: Problem) -> Array:
-    return v.mean(axis=problem.blocks.repeated, keepdims=True).reshape(problem.shape("w"))
+    return v.mean(axis=problem.blocks.broadcast_axes, keepdims=True).reshape(problem.shape("w"))
 
 
 def _moving(v: Array, z: Array, problem: Problem) -> Array:

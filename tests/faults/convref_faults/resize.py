@@ -12,7 +12,7 @@ from convref.case import Call
 from convref.conformance.mutations import Array, Operands, Results, Wrong, on_problem
 from convref.dtypes import rounded
 from convref.ops import ResizeAxis
-from convref.ops.resize_axis import Entries, Row, columns, entries, listed, reads, rows
+from convref.ops.resize_axis import Entries, Row, columns, entries, reads, rows, table_entries
 from convref.oracle.resize import weighted
 
 from .base import Fault, writing
@@ -30,7 +30,7 @@ def reading(table: Rows) -> Wrong:
 
     @cache
     def forward(axis: ResizeAxis) -> Entries:
-        return listed(table(axis), axis.size)
+        return table_entries(table(axis), axis.size)
 
     def backward(axis: ResizeAxis) -> Entries:
         return forward(axis).transposed()

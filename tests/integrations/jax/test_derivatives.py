@@ -15,7 +15,7 @@ import convref  # noqa: E402
 from convref.case import Spec  # noqa: E402
 from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
-from convref.integrations.jax import recorded  # noqa: E402
+from convref.integrations.jax import run_recorded  # noqa: E402
 from convref.knownbugs import region_of  # noqa: E402
 from convref_mojo import build  # noqa: E402
 
@@ -74,7 +74,7 @@ def test_results_and_derivatives_are_those_of_lax(backend):
         call = replace(case.call, problem=problem, specs=(Spec("f64"),))
         assume(is_compiled(call))
         x, w = (np.asarray(a) for a in operands(case)[:2])
-        found = gradients(lambda x, w: recorded(backend, call, x, w, None)[0], x, w)
+        found = gradients(lambda x, w: run_recorded(backend, call, x, w, None)[0], x, w)
         expected = gradients(partial(by_lax, problem), x, w)
         assert all((a == b).all() for a, b in zip(found, expected)), case
 

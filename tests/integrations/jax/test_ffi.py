@@ -11,7 +11,7 @@ import convref  # noqa: E402
 from convref import UnsupportedError  # noqa: E402
 from convref.conformance.examine import examine  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
-from convref.integrations.jax import recorded  # noqa: E402
+from convref.integrations.jax import run_recorded  # noqa: E402
 from convref_mojo import backend as module  # noqa: E402
 from convref_mojo import build, library, passes  # noqa: E402
 
@@ -32,7 +32,7 @@ class Compiled:
 
         def program(*arrays):
             given = dict(zip(present, arrays))
-            return recorded("mojo", call, *(given.get(i) for i in range(len(operands))))
+            return run_recorded("mojo", call, *(given.get(i) for i in range(len(operands))))
 
         lowered = jax.jit(program).lower(*(np.asarray(operands[i]) for i in present))
         assert ("@convref_mojo" in lowered.as_text()) == (call.wanted != ("db",))  # XLA sums dy

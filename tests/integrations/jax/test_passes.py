@@ -18,7 +18,7 @@ from convref.case import Case, Spec  # noqa: E402
 from convref.conformance.operands import operands  # noqa: E402
 from convref.conformance.strategies import cases  # noqa: E402
 from convref.errors import ConvrefError, UnsupportedError  # noqa: E402
-from convref.integrations.jax import recorded  # noqa: E402
+from convref.integrations.jax import run_recorded  # noqa: E402
 from convref.judge import judge  # noqa: E402
 from convref.ops import SIGNATURE  # noqa: E402
 
@@ -54,7 +54,7 @@ def campaign(check, op, pass_):
 
 def run(call, given, backend="numpy"):
     """Return the results by role; `given` may hold more than the pass takes."""
-    found = recorded(backend, call, *(given.get(role) for role in call.roles))
+    found = run_recorded(backend, call, *(given.get(role) for role in call.roles))
     return {r: a for r, a in zip(call.signature.results, found) if a is not None}
 
 

@@ -18,7 +18,7 @@ from jax.extend.core import Literal  # noqa: E402
 import convref  # noqa: E402
 from convref.conformance.examine import examine  # noqa: E402
 from convref.errors import UnsupportedError  # noqa: E402
-from convref.integrations.jax import recorded  # noqa: E402
+from convref.integrations.jax import run_recorded  # noqa: E402
 from convref_driver.manifest import Manifest  # noqa: E402
 from convref_ptx import launches  # noqa: E402
 from convref_triton.backend import TritonBackend  # noqa: E402
@@ -143,7 +143,7 @@ class Lowered(TritonBackend):
 
         def program(*arrays):
             given = dict(zip(present, arrays))
-            found = recorded("triton", call, *(given.get(i) for i in range(len(operands))))
+            found = run_recorded("triton", call, *(given.get(i) for i in range(len(operands))))
             return [a for a in found if a is not None]
 
         with jax.enable_x64(True):
