@@ -96,7 +96,7 @@ def _weighted_kinds(call: Call, role: str, operands: tuple[Array | None, ...]) -
     """
     (operand,) = operands
     assert operand is not None
-    plus, minus, nan, perhaps = oracle.reached(
+    plus, minus, nan, perhaps = oracle.nonfinite_counts(
         call, _signed_infinite(operand), np.isnan(operand).astype(float)
     )
     must_nan = (nan > 0) | ((plus > 0) & (minus > 0))

@@ -28,7 +28,7 @@ from . import (
     softmax,
     unfold,
 )
-from ._resize_errors import displacement, magnitude, position_error, reached
+from ._resize_errors import displacement, magnitude, nonfinite_counts, position_error
 from ._windows import Array, Results, first_reads
 
 __all__ = [
@@ -40,8 +40,8 @@ __all__ = [
     "evaluate",
     "first_reads",
     "magnitudes",
+    "nonfinite_counts",
     "position_error",
-    "reached",
     "selectors",
 ]
 

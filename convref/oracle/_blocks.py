@@ -17,12 +17,12 @@ def _bits_of(v: Array) -> type[np.signedinteger[Any]] | None:
     return None if v.dtype == object else _BITS.get(v.dtype.itemsize)
 
 
-def zeroed(where: Array, v: Array) -> Array:
+def zero_where(where: Array, v: Array) -> Array:
     """Return 0 where `where` holds, else v, bit for bit.
 
     `np.where` branches at every element; on random signs, half of the branches are mispredicted.
 
-    >>> zeroed(np.array([True, False]), np.array([np.inf, -0.0]))
+    >>> zero_where(np.array([True, False]), np.array([np.inf, -0.0]))
     array([ 0., -0.])
     """
     if (bits := _bits_of(v)) is None:
@@ -33,10 +33,10 @@ def zeroed(where: Array, v: Array) -> Array:
     return kept.view(v.dtype)
 
 
-def chosen(where: Array, a: Any, b: Array) -> Array:
+def select(where: Array, a: Any, b: Array) -> Array:
     """Return a where `where` holds, else b, bit for bit; a is an array or a number like b's.
 
-    >>> chosen(np.array([True, False]), np.float64(3), np.array([np.nan, -0.0]))
+    >>> select(np.array([True, False]), np.float64(3), np.array([np.nan, -0.0]))
     array([ 3., -0.])
     """
     if (bits := _bits_of(b)) is None:

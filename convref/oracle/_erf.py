@@ -7,7 +7,7 @@ what that costs in accuracy.
 
 import numpy as np
 
-from ._blocks import chosen
+from ._blocks import select
 from ._windows import Array
 
 _CENTER = 3.5
@@ -48,7 +48,7 @@ def _polynomial(coefficients: tuple[float, ...], t: Array) -> Array:
     return total
 
 
-def _bounded(x: Array) -> Array:
+def _clip(x: Array) -> Array:
     z = np.abs(x)
     return np.minimum(z, _CUT, out=z)
 
@@ -65,12 +65,12 @@ def _gauss(z: Array) -> Array:
 
 def gauss(x: Array) -> Array:
     """Return exp(-x^2), with x^2 in two parts: in one its rounding would be magnified by x^2."""
-    return _gauss(_bounded(x))
+    return _gauss(_clip(x))
 
 
 def erfc_and_gauss(x: Array) -> tuple[Array, Array]:
     """Return (erfc(x), exp(-x^2)), of which the first needs the second."""
-    z = _bounded(x)
+    z = _clip(x)
     near = _gauss(z)
     bottom = z + _CENTER
     z -= _CENTER
@@ -78,7 +78,7 @@ def erfc_and_gauss(x: Array) -> tuple[Array, Array]:
     tail = _polynomial(_POWERS, z)
     tail /= bottom
     tail *= near
-    return chosen(x < 0, 2 - tail, tail), near
+    return select(x < 0, 2 - tail, tail), near
 
 
 def erfc(x: Array) -> Array:

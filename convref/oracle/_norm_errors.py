@@ -19,12 +19,12 @@ from .norm import (
     broadcast,
     image,
     mean_of,
+    mean_or_zero,
     over_images,
     per_weight,
     plus_eps,
     reciprocal_root,
     statistics,
-    subtracted,
 )
 
 
@@ -37,12 +37,12 @@ class _Sizes(NamedTuple):
     spread: Array  # S of var: sqrt(var) rms
     call: Call
 
-    def along(self, v: Array) -> Array:
+    def of_projection(self, v: Array) -> Array:
         """Return S of rstd P(v)."""
         v = np.abs(v)
         if isinstance(self.call.problem, FrozenNormProblem):
             return self.rstd * v
-        mean, share = subtracted(v, self.call.problem), mean_of(v * self.z, self.call.problem)
+        mean, share = mean_or_zero(v, self.call.problem), mean_of(v * self.z, self.call.problem)
         return 2 * self.rstd * (v + mean + self.z * share)
 
 
@@ -53,7 +53,7 @@ def _sizes(call: Call, x: Array, *given: Array) -> _Sizes:
         rstd = broadcast(reciprocal_root(plus_eps(given[1], problem)), problem)
         return _Sizes((np.abs(x) + level) * rstd, rstd, level, level, call)
     mean, var = statistics(x, problem)
-    level, rms = subtracted(np.abs(x), problem), np.sqrt(mean_of(x * x, problem))
+    level, rms = mean_or_zero(np.abs(x), problem), np.sqrt(mean_of(x * x, problem))
     n_u = problem.products("mean") * unit(call)
     spread = np.sqrt(var) * rms + n_u * level * level
     power = plus_eps(var, problem)
@@ -100,7 +100,7 @@ def norm_backward_magnitudes(
     problem = call.problem
     sizes, dy = _sizes(call, x, *given), np.abs(image(dy, problem))
     found = (
-        sizes.along(dy * _size(w, problem, 1.0)).reshape(x.shape),
+        sizes.of_projection(dy * _size(w, problem, 1.0)).reshape(x.shape),
         per_weight(dy * sizes.z, problem),
         per_weight(dy, problem),
     )
@@ -110,7 +110,7 @@ def norm_backward_magnitudes(
 def _tangent(sizes: _Sizes, w: Array | None, dots: tuple[Array | None, ...]) -> Array:
     problem, (x_dot, w_dot, b_dot) = sizes.call.problem, dots
     assert x_dot is not None
-    scaled = sizes.along(image(x_dot, problem)) * _size(w, problem, 1.0)
+    scaled = sizes.of_projection(image(x_dot, problem)) * _size(w, problem, 1.0)
     return scaled + sizes.z * _size(w_dot, problem, 0.0) + _size(b_dot, problem, 0.0)
 
 
@@ -129,7 +129,7 @@ def _second_order(sizes: _Sizes, v: Array, g: Array) -> Array:
     if isinstance(problem, FrozenNormProblem):
         return np.zeros_like(v)
     a, b = mean_of(v * sizes.z, problem), mean_of(g * sizes.z, problem)
-    v, g = v + subtracted(v, problem), g + subtracted(g, problem)
+    v, g = v + mean_or_zero(v, problem), g + mean_or_zero(g, problem)
     inside = sizes.z * (mean_of(v * g, problem) + 3 * a * b) + b * v + a * g
     return 4 * sizes.rstd * sizes.rstd * inside
 
@@ -149,11 +149,11 @@ def norm_double_backward_magnitudes(
     sizes = _sizes(call, x, *given)
     v, g = np.abs(image(ddx, problem)), np.abs(image(dy, problem))
     dx = _second_order(sizes, v, g * _size(w, problem, 1.0))
-    dx = dx + sizes.along(g * _size(ddw, problem, 0.0))
+    dx = dx + sizes.of_projection(g * _size(ddw, problem, 0.0))
     found = (
         _tangent(sizes, w, (ddx, ddw, ddb)).reshape(x.shape),
         dx.reshape(x.shape),
-        per_weight(g * sizes.along(v), problem),
+        per_weight(g * sizes.of_projection(v), problem),
     )
     return tuple(s if on else None for s, on in zip(found, call.mask))
 

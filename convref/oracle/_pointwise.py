@@ -22,7 +22,7 @@ class Pointwise(NamedTuple):
     # the ways in which libraries compute the function. Without, S is the absolute value.
     magnitudes: Callable[[Array, Problem], tuple[Array, ...]] | None = None
 
-    def along(self, x: Array, v: Array, problem: Problem) -> Array:
+    def times_derivative(self, x: Array, v: Array, problem: Problem) -> Array:
         """Return f'(x) v."""
         if self.directional is not None:
             return self.directional(x, v, problem)

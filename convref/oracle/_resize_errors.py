@@ -10,7 +10,7 @@ from ..case import Call
 from ..ops import Problem, ResizeAxis
 from ..ops.resize_axis import Entries, Row, entries, outside, rows, table_entries
 from ._windows import Array, Results
-from .resize import Table, along_axis, beyond, weighted
+from .resize import Table, along_axis, outside_image, weighted
 
 POSITION = 6  # roundings of one position, in any of its forms
 ARGUMENT = 3  # of the kernel's argument, once the position is there
@@ -123,7 +123,7 @@ def _moduli(axis: ResizeAxis) -> Entries:
 
 
 @lru_cache(maxsize=64)
-def _sure(axis: ResizeAxis) -> Entries:
+def _certain_signs(axis: ResizeAxis) -> Entries:
     """Return the signs of weights that are beyond doubt."""
     found = []
     for row, doubts in _with_doubts(axis):
@@ -133,7 +133,7 @@ def _sure(axis: ResizeAxis) -> Entries:
 
 
 @lru_cache(maxsize=64)
-def _perhaps(axis: ResizeAxis) -> Entries:
+def _may_read(axis: ResizeAxis) -> Entries:
     """Return 1 for each input that an output may read, even with weight 0."""
     either = ({**dict(row), **doubts} for row, doubts in _with_doubts(axis))
     return table_entries([[(i, 1.0) for i in positions] for positions in either], axis.size)
@@ -162,7 +162,7 @@ def magnitude(call: Call, operand: Array) -> Results:
     """Return S: cubic weights may be negative; a constant is rounded."""
     sums, problem = _sums(call, np.abs(operand), _moduli), call.problem
     if problem.extrapolation:
-        sums[..., beyond(problem)] = abs(problem.extrapolation)
+        sums[..., outside_image(problem)] = abs(problem.extrapolation)
     return (sums,)
 
 
@@ -192,22 +192,22 @@ def _may_be_beyond(problem: Problem, u: float) -> Array:
     return reduce(np.logical_or.outer, edges) & ~reduce(np.logical_or.outer, sure)
 
 
-def reached(call: Call, infinite: Array, nan: Array) -> tuple[Array, ...]:
+def nonfinite_counts(call: Call, infinite: Array, nan: Array) -> tuple[Array, ...]:
     """Return how many +inf, -inf and NaN each result surely adds, and how many it may read.
 
     `infinite` is 1 where the operand is inf and -1 where it is -inf, `nan` 1 where it is NaN.
     """
-    signed, some = _sums(call, infinite, _sure), np.abs(infinite)
+    signed, some = _sums(call, infinite, _certain_signs), np.abs(infinite)
     total = _sums(call, some, _absolute_sure)
     return (
         (total + signed) / 2,
         (total - signed) / 2,
         _sums(call, nan, _absolute_sure),
-        _sums(call, some + nan, _perhaps),
+        _sums(call, some + nan, _may_read),
     )
 
 
 @lru_cache(maxsize=64)
 def _absolute_sure(axis: ResizeAxis) -> Entries:
-    found = _sure(axis)
+    found = _certain_signs(axis)
     return found._replace(number=abs(found.number))

@@ -12,7 +12,7 @@ from ..case import Call
 from ._elementary import constant
 from ._rounding import FIRST_ORDER, underflow, unit
 from ._windows import Array, Results
-from .softmax import chosen, shares, softmax, targets
+from .softmax import one_hot, shares, softmax, targets
 
 
 def _values(x: Array, dim: int) -> tuple[Array, Array]:
@@ -101,7 +101,7 @@ def nll_loss_magnitudes(call: Call, *operands: Array) -> Results:
 
     def size(role: str) -> Array:
         if role == "dx":
-            return np.where(chosen(given["target"], call.problem), spread(q), 0.0)
+            return np.where(one_hot(given["target"], call.problem), spread(q), 0.0)
         return collected(np.where(q > 0, q * np.abs(given[sources[role]]), 0.0))
 
     return call.results(size)

@@ -98,12 +98,12 @@ def parts(planes: int, axes: tuple[Axis, ...], dtype: Any) -> tuple[tuple[Part, 
     With few channels, the matrix product of one tap is thin: that of several taps is several times
     faster, while their columns stay cached.
     """
-    taken, size = _cut(planes, axes, COLUMNS)
+    taken, size = _split_taps(planes, axes, COLUMNS)
     return taken, np.empty(size, dtype)
 
 
 @lru_cache(maxsize=64)
-def _cut(planes: int, axes: tuple[Axis, ...], most: int) -> tuple[tuple[Part, ...], int]:
+def _split_taps(planes: int, axes: tuple[Axis, ...], most: int) -> tuple[tuple[Part, ...], int]:
     tap = planes * prod(axis.small for axis in axes)
     rest, steps = most // max(1, tap), list[int]()
     for axis in reversed(axes):

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..case import Call
 from ..ops import Problem
-from ._blocks import chosen, in_blocks, zeroed
+from ._blocks import in_blocks, select, zero_where
 from ._elementary import constant, exp, expm1, log, logistic, normal, normal_cdf, normal_pdf
 from ._pointwise import Pointwise
 from ._rounding import underflow
@@ -157,14 +157,14 @@ def silu_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     return x * s, s * (1 + x * (1 + s)), s * (1 + s) * (2 + x * (1 + 2 * s))
 
 
-def _within(x: Array) -> Array:
+def _clip_to_range(x: Array) -> Array:
     """Return x where derivatives still change, else the end of that range; NaN stays."""
     return np.clip(x, -SATURATED, SATURATED) if x.dtype != object else x
 
 
-def _inner(x: Array) -> tuple[Array, Array, Array]:
+def _tanh_argument(x: Array) -> tuple[Array, Array, Array]:
     """Return (u, u', u'') of the tanh form, y = x s(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3)."""
-    x = _within(x)
+    x = _clip_to_range(x)
     root, cubic = constant(math.sqrt(2 / math.pi), x), constant(CUBIC, x)
     square = cubic * x * x
     return root * x * (1 + square), root * (1 + 3 * square), 6 * root * cubic * x
@@ -174,28 +174,28 @@ def gelu(x: Array, problem: Problem) -> Array:
     """Return x times the normal distribution function, or its tanh form."""
     if problem.approximate == "none":
         return x * normal_cdf(x)
-    return x * logistic(2 * _inner(x)[0])[0]
+    return x * logistic(2 * _tanh_argument(x)[0])[0]
 
 
 def gelu_derivative(x: Array, problem: Problem) -> Array:
     """Return the distribution function plus x times the density, or s + 2 x s (1 - s) u'."""
-    near = _within(x)
+    near = _clip_to_range(x)
     if problem.approximate == "none":
         below, at = normal(x)
         at *= near
         below += at
         return below
-    u, u1, _ = _inner(x)
+    u, u1, _ = _tanh_argument(x)
     s, rest = logistic(2 * u)
     return s + 2 * near * s * rest * u1
 
 
 def gelu_second_derivative(x: Array, problem: Problem) -> Array:
     """Return (2 - x^2) times the density, or the derivative of the tanh form once more."""
-    near = _within(x)
+    near = _clip_to_range(x)
     if problem.approximate == "none":
         return normal_pdf(x) * (2 - near * near)
-    u, u1, u2 = _inner(x)
+    u, u1, u2 = _tanh_argument(x)
     s, rest = logistic(2 * u)
     return 2 * s * rest * (2 * u1 + near * (u2 + 2 * u1 * u1 * (rest - s)))
 
@@ -213,7 +213,7 @@ def gelu_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
 
 
 def _gelu_tanh_magnitudes(x: Array) -> tuple[Array, ...]:
-    u, u1, u2 = map(np.abs, _inner(x))
+    u, u1, u2 = map(np.abs, _tanh_argument(x))
     s, rest = logistic(2 * u)
     t, steep = s - rest, 4 * s * rest * u
     loss = 1 + t * t + 4 * steep  # of 1 - t^2, found by subtraction at a rounded u
@@ -222,7 +222,7 @@ def _gelu_tanh_magnitudes(x: Array) -> tuple[Array, ...]:
     return np.abs(x) * half, half + near / 2 * loss * u1, second
 
 
-def _below(x: Array, problem: Problem) -> tuple[Any, Any, Any, Array]:
+def _exp_terms(x: Array, problem: Problem) -> tuple[Any, Any, Any, Array]:
     """Return (a, c, d, min(x, 0) / d), of which exp is taken; NaN stays."""
     a, c, d = (constant(value, x) for value in problem.constants)
     return a, c, d, np.minimum(x, constant(0, x)) / d
@@ -230,25 +230,25 @@ def _below(x: Array, problem: Problem) -> tuple[Any, Any, Any, Array]:
 
 def elu(x: Array, problem: Problem) -> Array:
     """Return c x where x is positive or NaN, else c a (exp(x / d) - 1): elu, celu and selu."""
-    a, c, _, z = _below(x, problem)
-    return c * chosen(x <= 0, a * expm1(z), x)
+    a, c, _, z = _exp_terms(x, problem)
+    return c * select(x <= 0, a * expm1(z), x)
 
 
 def elu_derivative(x: Array, problem: Problem) -> Array:
     """Return c where x is positive, else c a / d exp(x / d); NaN stays."""
-    a, c, d, z = _below(x, problem)
-    return c * chosen(x > 0, constant(1, x), a / d * exp(z))
+    a, c, d, z = _exp_terms(x, problem)
+    return c * select(x > 0, constant(1, x), a / d * exp(z))
 
 
 def elu_second_derivative(x: Array, problem: Problem) -> Array:
     """Return 0 where x is not negative, else c a / d^2 exp(x / d); NaN stays."""
-    a, c, d, z = _below(x, problem)
-    return zeroed(x >= 0, c * a / d / d * exp(z))
+    a, c, d, z = _exp_terms(x, problem)
+    return zero_where(x >= 0, c * a / d / d * exp(z))
 
 
 def elu_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
     """Return S of elu and its derivatives; the argument of exp is rounded, perhaps less 1."""
-    *constants, z = _below(x, problem)
+    *constants, z = _exp_terms(x, problem)
     a, c, d = map(abs, constants)
     steep = a * np.exp(z) * (1 + np.abs(z))
     y = np.where(x > 0, np.abs(x), steep + a * np.abs(np.expm1(z)))
@@ -263,20 +263,20 @@ def softplus(x: Array, problem: Problem) -> Array:
         y = (z + log(1 + exp(-z))) / beta
     else:
         y = (np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))) / beta
-    return chosen(z > constant(problem.threshold, x), x, y)
+    return select(z > constant(problem.threshold, x), x, y)
 
 
 def softplus_derivative(x: Array, problem: Problem) -> Array:
     """Return s(beta x), or 1 where beta x is above the threshold."""
     z = constant(problem.beta, x) * x
-    return chosen(z > constant(problem.threshold, x), constant(1, x), logistic(z)[0])
+    return select(z > constant(problem.threshold, x), constant(1, x), logistic(z)[0])
 
 
 def softplus_second_derivative(x: Array, problem: Problem) -> Array:
     """Return beta s (1 - s) of beta x, or 0 where beta x is not below the threshold."""
     beta = constant(problem.beta, x)
     s, rest = logistic(beta * x)
-    return zeroed(beta * x >= constant(problem.threshold, x), beta * s * rest)
+    return zero_where(beta * x >= constant(problem.threshold, x), beta * s * rest)
 
 
 def softplus_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
@@ -315,11 +315,11 @@ def _mish_parts(x: Array) -> tuple[Array, Array, Array]:
     """Return (t, t', t'') of t = tanh(log(1 + exp(x))), a rational function of q = exp(-|x|)."""
     q, positive = exp(-abs(x)), x > 0
     high, low = 1 + 2 * q * (1 + q), 2 + q * (2 + q)  # the denominator over exp(x)^2, and as it is
-    bottom = chosen(positive, high, low)
-    t = chosen(positive, 1 + 2 * q, q * (q + 2)) / bottom
-    first = 4 * chosen(positive, q * q, q) * (1 + q) / (bottom * bottom)
-    inner = chosen(positive, ((2 * q + 2) * q - 3) * q - 2, ((-2 * q - 3) * q + 2) * q + 2)
-    return t, first, 4 * chosen(positive, q * q, q) * inner / (bottom * bottom * bottom)
+    bottom = select(positive, high, low)
+    t = select(positive, 1 + 2 * q, q * (q + 2)) / bottom
+    first = 4 * select(positive, q * q, q) * (1 + q) / (bottom * bottom)
+    inner = select(positive, ((2 * q + 2) * q - 3) * q - 2, ((-2 * q - 3) * q + 2) * q + 2)
+    return t, first, 4 * select(positive, q * q, q) * inner / (bottom * bottom * bottom)
 
 
 def mish(x: Array, problem: Problem) -> Array:
@@ -394,7 +394,7 @@ def pointwise_fprop(call: Call, x: Array) -> Results:
 def pointwise_backward(call: Call, dy: Array, x: Array) -> Results:
     """Return dx = f'(x) dy."""
     row = POINTWISE[call.op]
-    return (in_blocks(lambda x, dy: row.along(x, dy, call.problem), x, dy),)
+    return (in_blocks(lambda x, dy: row.times_derivative(x, dy, call.problem), x, dy),)
 
 
 def pointwise_jvp(call: Call, x: Array, x_dot: Array) -> Results:
@@ -421,7 +421,9 @@ def pointwise_magnitudes(call: Call, *operands: Array) -> Results:
     def of_block(order: int, x: Array, *factors: Array) -> Array:
         if row.magnitudes is None:
             return np.abs(
-                row.along(x, factors[0], call.problem) if order else row.value(x, call.problem)
+                row.times_derivative(x, factors[0], call.problem)
+                if order
+                else row.value(x, call.problem)
             )
         s = row.magnitudes(x, call.problem)[order] + floor * (1 + np.abs(x))
         for factor in factors:

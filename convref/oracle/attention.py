@@ -22,7 +22,7 @@ from ._rounding import FIRST_ORDER, underflow, unit
 from ._windows import Array, Results
 
 
-def turned(a: Array) -> Array:
+def transposed(a: Array) -> Array:
     """Return matrices with their axes exchanged."""
     return a.swapaxes(-1, -2)
 
@@ -40,7 +40,9 @@ def per_group(a: Array, problem: Problem) -> Array:
 
 def scores(x: Array, k: Array, b: Any, problem: Problem) -> Array:
     """Return scale x k^T + b, linear in x and b, and in k and b."""
-    return constant(problem.factor, x) * (x @ turned(heads(k, problem))) + (0 if b is None else b)
+    return constant(problem.factor, x) * (x @ transposed(heads(k, problem))) + (
+        0 if b is None else b
+    )
 
 
 def weights(a: Array, problem: Problem) -> Array:
@@ -67,7 +69,7 @@ def mean(p: Array, v: Array) -> Array:
     return (p * v).sum(axis=-1, keepdims=True)
 
 
-def along(p: Array, u: Array) -> Array:
+def softmax_tangent(p: Array, u: Array) -> Array:
     """Return p (u - <u>), the tangent of p along u, and its own adjoint."""
     return p * (u - mean(p, u))
 
@@ -84,13 +86,15 @@ def sdpa_jvp(
     x_dot, k_dot, v_dot, b_dot = dots
     p = weights(scores(x, k, b, problem), problem)
     u = scores(x_dot, k, b_dot, problem) + scores(x, k_dot, None, problem)
-    return p @ heads(v, problem), along(p, u) @ heads(v, problem) + p @ heads(v_dot, problem)
+    return p @ heads(v, problem), softmax_tangent(p, u) @ heads(v, problem) + p @ heads(
+        v_dot, problem
+    )
 
 
 def by_scores(da: Array, x: Array, k: Array, problem: Problem) -> tuple[Array, Array]:
     """Return the gradients of x and k from those of the scores (AT.4)."""
     da = constant(problem.factor, x) * da
-    return da @ heads(k, problem), per_group(turned(da) @ x, problem)
+    return da @ heads(k, problem), per_group(transposed(da) @ x, problem)
 
 
 def by_bias(da: Array, problem: Problem) -> Array:
@@ -103,8 +107,8 @@ def sdpa_backward(
 ) -> tuple[Array, ...]:
     """Return (dx, dk, dv, db)."""
     p = weights(scores(x, k, b, problem), problem)
-    da = along(p, dy @ turned(heads(v, problem)))
-    dv = per_group(turned(p) @ dy, problem)
+    da = softmax_tangent(p, dy @ transposed(heads(v, problem)))
+    dv = per_group(transposed(p) @ dy, problem)
     return *by_scores(da, x, k, problem), dv, by_bias(da, problem)
 
 
@@ -119,13 +123,15 @@ def sdpa_double_backward(
     x, k, v, b = primals
     p = weights(scores(x, k, b, problem), problem)
     u = scores(ddx, k, ddb, problem) + scores(x, ddk, None, problem)
-    e = dy @ turned(heads(v, problem))
-    moved = along(p, u)
+    e = dy @ transposed(heads(v, problem))
+    moved = softmax_tangent(p, u)
     ddy = moved @ heads(v, problem) + p @ heads(ddv, problem)
-    dv = per_group(turned(moved) @ dy, problem)
-    da = along(p, (u - mean(p, u)) * (e - mean(p, e)) + dy @ turned(heads(ddv, problem)))
+    dv = per_group(transposed(moved) @ dy, problem)
+    da = softmax_tangent(
+        p, (u - mean(p, u)) * (e - mean(p, e)) + dy @ transposed(heads(ddv, problem))
+    )
     dx, dk = by_scores(da, x, k, problem)
-    by_x, by_k = by_scores(along(p, e), ddx, ddk, problem)
+    by_x, by_k = by_scores(softmax_tangent(p, e), ddx, ddk, problem)
     return ddy, dx + by_x, dk + by_k, dv, by_bias(da, problem)
 
 
@@ -160,18 +166,18 @@ def sdpa_magnitudes(call: Call, *operands: Any) -> Results:
         moved = 2 * off * p * (u + mean(p, u))
         found["y_dot"] = found["ddy"] = moved @ v + off * p @ heads(v_dot, problem)
     if "dy" in call.roles:
-        e = size["dy"] @ turned(v)
+        e = size["dy"] @ transposed(v)
         dv, da = off * p, 2 * off * p * (e + mean(p, e))
         by_x: Any = 0
         by_k: Any = 0
         if call.pass_ == "double_backward":
             by_x, by_k = by_scores(da, size["ddx"], size["ddk"], problem)
             t = (u + mean(p, u)) * (e + mean(p, e))
-            t = t + size["dy"] @ turned(heads(size["ddv"], problem))
+            t = t + size["dy"] @ transposed(heads(size["ddv"], problem))
             dv, da = moved, 4 * off * p * (t + mean(p, t))
         dx, dk = by_scores(da, size["x"], size["k"], problem)
         found |= {"dx": dx + by_x, "dk": dk + by_k, "db": by_bias(da, problem)}
-        found["dv"] = per_group(turned(dv) @ size["dy"], problem)
+        found["dv"] = per_group(transposed(dv) @ size["dy"], problem)
     return call.results(lambda role: np.abs(found[role]))
 
 

@@ -29,11 +29,11 @@ def offset_positions(offset: Array, problem: Problem, axis: int) -> Array:
     low, _ = problem.padding[axis]
     tap = problem.dilation[axis] * np.arange(problem.filter[axis])
     out = problem.stride[axis] * np.arange(problem.output[axis]) - low
-    found = given[:, :, :, :, axis] + _on(tap, 2 + axis) + _on(out, 4 + axis)
+    found = given[:, :, :, :, axis] + _on_axis(tap, 2 + axis) + _on_axis(out, 4 + axis)
     return _flat(found, problem)
 
 
-def _on(values: Array, axis: int) -> Array:
+def _on_axis(values: Array, axis: int) -> Array:
     return np.expand_dims(values, tuple(a for a in range(6) if a != axis))
 
 
@@ -99,7 +99,7 @@ class _Layout:
         found: Array = self.filters(w) @ self.columns(samples)
         return found.reshape(self.problem.shape("y"))
 
-    def back(self, w: Array, dy: Array) -> Array:
+    def sample_cotangents(self, w: Array, dy: Array) -> Array:
         """Return the cotangent of the samples."""
         return self.samples(self.filters(w).swapaxes(1, 2) @ self.cotangent(dy))
 
@@ -108,7 +108,7 @@ class _Layout:
         return found.sum(0).reshape(self.problem.shape("w"))
 
 
-def _plus(y: Array, b: Array | None) -> Array:
+def _add_bias(y: Array, b: Array | None) -> Array:
     return y if b is None else y + b.reshape(1, -1, 1, 1)
 
 
@@ -133,7 +133,7 @@ def deform_conv_fprop(
     """
     as_, at = _Layout(problem), sampling(offset, problem)
     samples = as_.factors(mod, x) * at.gather(as_.image(x), 0, 0)
-    return _plus(as_.output(w, samples), b)
+    return _add_bias(as_.output(w, samples), b)
 
 
 _SLOPES = ((1, 0), (0, 1))
@@ -150,7 +150,7 @@ def deform_conv_backward(
 ) -> Results:
     """Return (dx, doffset, dw, db, dmod) (S.7)."""
     as_, at, image = _Layout(problem), sampling(offset, problem), _Layout(problem).image(x)
-    m, back, samples = as_.factors(mod, x), as_.back(w, dy), at.gather(image, 0, 0)
+    m, back, samples = as_.factors(mod, x), as_.sample_cotangents(w, dy), at.gather(image, 0, 0)
     shifts = [(m * back * at.gather(image, *a)).sum(1) for a in _SLOPES]
     return (
         at.scatter(m * back, 0, 0).reshape(x.shape),
@@ -178,12 +178,12 @@ def deform_conv_jvp(
     """Return (y, y_dot) (S.8)."""
     as_, at = _Layout(problem), sampling(offset, problem)
     m, image = as_.factors(mod, x), as_.image(x)
-    samples, moved = at.gather(image, 0, 0), _moved(as_, at, x_dot, x, offset_dot)
+    samples, moved = at.gather(image, 0, 0), _samples_tangent(as_, at, x_dot, x, offset_dot)
     change = m * moved
     if mod_dot is not None:
         change = change + as_.factors(mod_dot, x) * samples
     y_dot = as_.output(w_dot, m * samples) + as_.output(w, change)
-    return _plus(as_.output(w, m * samples), b), _plus(y_dot, b_dot)
+    return _add_bias(as_.output(w, m * samples), b), _add_bias(y_dot, b_dot)
 
 
 def deform_conv_double_backward(
@@ -204,15 +204,19 @@ def deform_conv_double_backward(
     as_, at, image = _Layout(problem), sampling(offset, problem), _Layout(problem).image(x)
     given = x, offset, w, None, mod, ddx, ddoffset, ddw, ddb, ddmod
     _, ddy = deform_conv_jvp(*given, problem, sampling)
-    m, back, back_dot = as_.factors(mod, x), as_.back(w, dy), as_.back(ddw, dy)
-    samples, moved = at.gather(image, 0, 0), _moved(as_, at, ddx, x, ddoffset)
+    m, back, back_dot = (
+        as_.factors(mod, x),
+        as_.sample_cotangents(w, dy),
+        as_.sample_cotangents(ddw, dy),
+    )
+    samples, moved = at.gather(image, 0, 0), _samples_tangent(as_, at, ddx, x, ddoffset)
     factor, change = back_dot * m, m * moved
     if ddmod is not None:
         m_dot = as_.factors(ddmod, x)
         factor, change = factor + back * m_dot, change + m_dot * samples
     shifts = [
         (factor * at.gather(image, *a)).sum(1)
-        + (back * m * _moved(as_, at, ddx, x, ddoffset, a)).sum(1)
+        + (back * m * _samples_tangent(as_, at, ddx, x, ddoffset, a)).sum(1)
         for a in _SLOPES
     ]
     dx = at.scatter(factor, 0, 0)
@@ -222,7 +226,7 @@ def deform_conv_double_backward(
     return ddy, dx.reshape(x.shape), as_.offset(shifts), as_.weight(dy, change), dmod
 
 
-def _moved(
+def _samples_tangent(
     as_: _Layout, at: Sampler, x_dot: Array, x: Array, dot: Array, by: tuple[int, int] = (0, 0)
 ) -> Array:
     """Return the tangent of every sample, differentiated `by` its position."""

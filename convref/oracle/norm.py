@@ -48,7 +48,7 @@ def mean_of(v: Array, problem: Problem) -> Array:
     return sums * Fraction(1, count) if v.dtype == object else sums / count
 
 
-def subtracted(v: Array, problem: Problem) -> Array:
+def mean_or_zero(v: Array, problem: Problem) -> Array:
     """Return what the norm subtracts from v: its mean, or zeros."""
     mean = mean_of(v, problem)
     return mean if problem.SUBTRACTS_MEAN else np.zeros_like(mean)
@@ -85,7 +85,7 @@ def statistics(x: Array, problem: Problem) -> tuple[Array, Array]:
     >>> mean.item(), var.item()
     (4.0, 5.0)
     """
-    mean = subtracted(x, problem)
+    mean = mean_or_zero(x, problem)
     centred = x - mean
     centred *= centred
     return mean, mean_of(centred, problem)
@@ -122,7 +122,7 @@ def project(v: Array, z: Array, problem: Problem) -> Array:
     along = v * z
     share = mean_of(along, problem)
     np.multiply(z, share, out=along)
-    along += subtracted(v, problem)
+    along += mean_or_zero(v, problem)
     return np.subtract(v, along, out=along)
 
 
@@ -146,7 +146,7 @@ def second_derivative(v: Array, g: Array, z: Array, rstd: Array, problem: Proble
     if isinstance(problem, FrozenNormProblem):
         return np.zeros_like(z)
     a, b = mean_of(v * z, problem), mean_of(g * z, problem)
-    v, g = v - subtracted(v, problem), g - subtracted(g, problem)
+    v, g = v - mean_or_zero(v, problem), g - mean_or_zero(g, problem)
     return -rstd * rstd * (z * (mean_of(v * g, problem) - 3 * a * b) + b * v + a * g)
 
 

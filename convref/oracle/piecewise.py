@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..ops import Problem
-from ._blocks import chosen, zeroed
+from ._blocks import select, zero_where
 from ._elementary import constant
 from ._pointwise import Pointwise
 from ._windows import Array
@@ -24,7 +24,7 @@ def relu_directional(x: Array, v: Array, problem: Problem) -> Array:
     >>> relu_directional(x, np.full((1, 1, 3), np.inf), problem)
     array([[[ 0.,  0., inf]]])
     """
-    return zeroed(x <= 0, v)
+    return zero_where(x <= 0, v)
 
 
 def leaky_relu(x: Array, problem: Problem) -> Array:
@@ -32,12 +32,12 @@ def leaky_relu(x: Array, problem: Problem) -> Array:
     scaled = x * constant(problem.slope, x)
     if 0 < problem.slope <= 1:
         return np.maximum(x, scaled, out=scaled)
-    return chosen(x > 0, x, scaled)
+    return select(x > 0, x, scaled)
 
 
 def leaky_relu_directional(x: Array, v: Array, problem: Problem) -> Array:
     """Return v where x > 0, else slope times v."""
-    return chosen(x > 0, v, v * constant(problem.slope, v))
+    return select(x > 0, v, v * constant(problem.slope, v))
 
 
 def _sixth(x: Array) -> Array:
@@ -55,19 +55,19 @@ def hardswish(x: Array, problem: Problem) -> Array:
 def hardswish_derivative(x: Array, problem: Problem) -> Array:
     """Return (2 x + 3) / 6 inside of (-3, 3), 0 below, 1 above."""
     inside = _sixth(2 * x + 3)
-    return zeroed(x <= -3, chosen(x >= 3, constant(1, x), inside))
+    return zero_where(x <= -3, select(x >= 3, constant(1, x), inside))
 
 
 def hardswish_second_derivative(x: Array, problem: Problem) -> Array:
     """Return 1 / 3 inside of (-3, 3), else 0."""
     third = 2 * _sixth(np.ones_like(x))
-    return chosen(x != x, x, zeroed(abs(x) >= 3, third))
+    return select(x != x, x, zero_where(abs(x) >= 3, third))
 
 
 def hardswish_directional(x: Array, v: Array, problem: Problem) -> Array:
     """Return f'(x) v, and 0 where the derivative is 0, even of an infinite v."""
     derivative = hardswish_derivative(x, problem)
-    return zeroed(derivative == 0, derivative * v)
+    return zero_where(derivative == 0, derivative * v)
 
 
 def hardswish_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
@@ -86,7 +86,7 @@ def hardtanh(x: Array, problem: Problem) -> Array:
 def hardtanh_directional(x: Array, v: Array, problem: Problem) -> Array:
     """Return v between the bounds, else 0: at the bounds and where x is NaN too."""
     low, high = constant(problem.min_val, x), constant(problem.max_val, x)
-    return zeroed(~((x > low) & (x < high)), v)
+    return zero_where(~((x > low) & (x < high)), v)
 
 
 def hardshrink(x: Array, problem: Problem) -> Array:
@@ -96,7 +96,7 @@ def hardshrink(x: Array, problem: Problem) -> Array:
 
 def hardshrink_directional(x: Array, v: Array, problem: Problem) -> Array:
     """Return v where |x| > lambd or NaN, else 0: nothing is multiplied."""
-    return zeroed(abs(x) <= constant(problem.lambd, x), v)
+    return zero_where(abs(x) <= constant(problem.lambd, x), v)
 
 
 def softshrink(x: Array, problem: Problem) -> Array:
@@ -114,12 +114,12 @@ def softshrink_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:
 
 def threshold(x: Array, problem: Problem) -> Array:
     """Return x where it is above the threshold or NaN, else the value."""
-    return chosen(x <= constant(problem.threshold, x), constant(problem.value, x), x)
+    return select(x <= constant(problem.threshold, x), constant(problem.value, x), x)
 
 
 def threshold_directional(x: Array, v: Array, problem: Problem) -> Array:
     """Return v where x is above the threshold or NaN, else 0."""
-    return zeroed(x <= constant(problem.threshold, x), v)
+    return zero_where(x <= constant(problem.threshold, x), v)
 
 
 def hardsigmoid(x: Array, problem: Problem) -> Array:
@@ -130,7 +130,7 @@ def hardsigmoid(x: Array, problem: Problem) -> Array:
 
 def hardsigmoid_directional(x: Array, v: Array, problem: Problem) -> Array:
     """Return v / 6 inside of (-3, 3), else 0, also where x is NaN."""
-    return chosen((x > -3) & (x < 3), _sixth(v), np.zeros_like(v))
+    return select((x > -3) & (x < 3), _sixth(v), np.zeros_like(v))
 
 
 def hardsigmoid_magnitudes(x: Array, problem: Problem) -> tuple[Array, ...]:

@@ -4,26 +4,26 @@ import numpy as np
 
 from ..case import Call
 from ..ops import Problem
-from ._blocks import chosen, zeroed
+from ._blocks import select, zero_where
 from ._passes import by_name
 from ._windows import Array, Results
 
 
 def prelu_fprop(x: Array, w: Array, problem: Problem) -> Array:
     """Return x where it is positive, else w x."""
-    return chosen(x > 0, x, _slopes(w, x) * x)
+    return select(x > 0, x, _slopes(w, x) * x)
 
 
 def prelu_backward(dy: Array, x: Array, w: Array, problem: Problem) -> Results:
     """Return dx, dy times 1 or w, and dw, the sum of dy x where x is not positive."""
-    dx = chosen(x > 0, dy, _slopes(w, x) * dy)
-    return dx, _per_slope(zeroed(x > 0, dy * x), problem)
+    dx = select(x > 0, dy, _slopes(w, x) * dy)
+    return dx, _per_slope(zero_where(x > 0, dy * x), problem)
 
 
 def prelu_jvp(x: Array, w: Array, x_dot: Array, w_dot: Array, problem: Problem) -> Results:
     """Return (y, y_dot)."""
     below = _slopes(w, x) * x_dot + _slopes(w_dot, x) * x
-    return prelu_fprop(x, w, problem), chosen(x > 0, x_dot, below)
+    return prelu_fprop(x, w, problem), select(x > 0, x_dot, below)
 
 
 def prelu_double_backward(
@@ -31,8 +31,8 @@ def prelu_double_backward(
 ) -> Results:
     """Return (ddy, dx, dw): y is linear in x and in w."""
     _, ddy = prelu_jvp(x, w, ddx, ddw, problem)
-    dx = zeroed(x > 0, _slopes(ddw, x) * dy)
-    return ddy, dx, _per_slope(zeroed(x > 0, ddx * dy), problem)
+    dx = zero_where(x > 0, _slopes(ddw, x) * dy)
+    return ddy, dx, _per_slope(zero_where(x > 0, ddx * dy), problem)
 
 
 def _slopes(w: Array, x: Array) -> Array:

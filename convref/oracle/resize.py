@@ -50,11 +50,13 @@ def taps(axis: ResizeAxis, table: Table, kind: str) -> Taps:
     for r in range(rank.max(initial=-1) + 1):
         at = np.flatnonzero(rank == r)
         ones = plain[at].all()
-        found.append((_run(listed.output[at]), listed.position[at], None if ones else weights[at]))
+        found.append(
+            (_as_slice(listed.output[at]), listed.position[at], None if ones else weights[at])
+        )
     return tuple(found)
 
 
-def _run(positions: Array) -> Any:
+def _as_slice(positions: Array) -> Any:
     """Return positions as a slice where they follow each other: a view costs nothing."""
     first, last = int(positions[0]), int(positions[-1]) + 1
     return slice(first, last) if last - first == len(positions) else positions
@@ -163,11 +165,11 @@ def resize_fprop(x: Array, problem: Problem) -> Array:
     y = weighted_bytes(x, problem.axes) if whole else weighted(x, problem.axes, entries)
     value = problem.extrapolation
     if value:
-        y[..., beyond(problem)] = Fraction(value) if x.dtype == object else value
+        y[..., outside_image(problem)] = Fraction(value) if x.dtype == object else value
     return y
 
 
-def beyond(problem: Problem) -> Array:
+def outside_image(problem: Problem) -> Array:
     """Return which outputs (*output) sample beyond the image along some axis."""
     return reduce(np.logical_or.outer, map(outside, problem.axes))
 

@@ -76,7 +76,7 @@ def _reciprocal_norm(s: Array, problem: Problem) -> tuple[Array, Array, Array]:
     return g, np.where(low, nothing, g1), np.where(low, nothing, g2)
 
 
-def varying(at: Slopes, term: Array, problem: Problem) -> Array:
+def zero_where_clamped(at: Slopes, term: Array, problem: Problem) -> Array:
     """Return a term with a derivative of g, and 0 where eps divides: g is a constant there."""
     if not isinstance(problem, NormalizeProblem):
         return term
@@ -85,12 +85,12 @@ def varying(at: Slopes, term: Array, problem: Problem) -> Array:
 
 def tangent(at: Slopes, v: Array, problem: Problem) -> Array:
     """Return N.7, the derivative of y along v."""
-    return at.g * v + varying(at, at.x * at.g1 * sums(at.f1 * v, problem), problem)
+    return at.g * v + zero_where_clamped(at, at.x * at.g1 * sums(at.f1 * v, problem), problem)
 
 
 def gradient(at: Slopes, dy: Array, problem: Problem) -> Array:
     """Return N.8, the adjoint of `tangent`."""
-    by_sum = varying(at, at.g1 * at.x * dy, problem)
+    by_sum = zero_where_clamped(at, at.g1 * at.x * dy, problem)
     return at.g * dy + at.f1 * sums(by_sum, problem, adjoint=True)
 
 
@@ -99,8 +99,8 @@ def second_derivative(at: Slopes, v: Array, dy: Array, problem: Problem) -> Arra
     inner = sums(at.f1 * v, problem)
     by_sum = at.g1 * v * dy + at.g2 * inner * at.x * dy
     own = at.f2 * v * sums(at.g1 * at.x * dy, problem, adjoint=True) + at.g1 * dy * inner
-    by_sum = varying(at, by_sum, problem)
-    return at.f1 * sums(by_sum, problem, adjoint=True) + varying(at, own, problem)
+    by_sum = zero_where_clamped(at, by_sum, problem)
+    return at.f1 * sums(by_sum, problem, adjoint=True) + zero_where_clamped(at, own, problem)
 
 
 def _results(at: Slopes, given: dict[str, Array], problem: Problem) -> dict[str, Array]:

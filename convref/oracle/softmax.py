@@ -218,7 +218,7 @@ def nll_loss_fprop(x: Array, w: Array | None, target: Array, *, problem: Problem
     return losses(x, *targets(target, w, problem, x), problem)
 
 
-def chosen(target: Array, problem: Problem) -> Array:
+def one_hot(target: Array, problem: Problem) -> Array:
     """Return where a class is the target of its position, and counts."""
     classes = np.arange(problem.c).reshape(-1, *(1,) * problem.rank)
     return (classes == target[:, None]) & (target != problem.ignore_index)[:, None]
@@ -230,7 +230,7 @@ def nll_loss_backward(
     """Return dx: minus the weight at the target's class times the cotangent, else 0."""
     q, total = targets(target, w, problem, dy)
     dx = -q * _of_positions(dy, total, problem)
-    return np.where(chosen(target, problem), dx, constant(0, dx))
+    return np.where(one_hot(target, problem), dx, constant(0, dx))
 
 
 def nll_loss_jvp(

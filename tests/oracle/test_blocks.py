@@ -38,11 +38,11 @@ def test_chosen_equals_numpy_where(code, rows):
     where = np.array([w for w, _, _ in rows], bool)
     a, b = (numbers(code, [row[k] for row in rows]) for k in (1, 2))
     strided = np.repeat(b, 2)[::2]
-    assert bits(_blocks.chosen(where, a, strided)) == bits(np.where(where, a, b))
+    assert bits(_blocks.select(where, a, strided)) == bits(np.where(where, a, b))
     one = numbers(code, [1.0])[0]
-    assert bits(_blocks.chosen(where, one, b)) == bits(np.where(where, one, b))
+    assert bits(_blocks.select(where, one, b)) == bits(np.where(where, one, b))
     want = np.where(where, b.dtype.type(0) if code != "obj" else 0, b)
-    assert bits(_blocks.zeroed(where, strided)) == bits(want)
+    assert bits(_blocks.zero_where(where, strided)) == bits(want)
 
 
 LARGE = (

@@ -48,7 +48,7 @@ def _centred(p: list[Any], values: list[Any]) -> list[Any]:
     return [v - mean for v in values]
 
 
-def _moved(row: _Row, x: Array, k: Array, dots: tuple[Any, Any, Any]) -> list[Any]:
+def _score_tangents(row: _Row, x: Array, k: Array, dots: tuple[Any, Any, Any]) -> list[Any]:
     """Return the tangent of each score less their mean."""
     x_dot, k_dot, b_dot = dots
     at, scale = row.at, row.scale
@@ -86,7 +86,7 @@ def sdpa_jvp(
     y_dot = zeros(problem.shape("y"), x)
     x_dot, k_dot, v_dot, b_dot = dots
     for row in _rows(x, k, b, problem):
-        moved = _moved(row, x, k, (x_dot, k_dot, b_dot))
+        moved = _score_tangents(row, x, k, (x_dot, k_dot, b_dot))
         for p, u, j in zip(row.p, moved, row.keys):
             y_dot[row.at] += v[j] * (p * u) + v_dot[j] * p
     return sdpa_fprop(x, k, v, b, problem), y_dot
@@ -100,7 +100,7 @@ def sdpa_double_backward(
     dx, dk, dv, db = (zeros(problem.shape(role), x) for role in "xkvb")
     for row in _rows(x, k, b, problem):
         at, scale = row.at, row.scale
-        u = _moved(row, x, k, (ddx, ddk, ddb))
+        u = _score_tangents(row, x, k, (ddx, ddk, ddb))
         e = _centred(row.p, [_dot(dy[at], v[j]) for j in row.keys])
         each = [one * other + _dot(dy[at], ddv[j]) for one, other, j in zip(u, e, row.keys)]
         da = _centred(row.p, each)

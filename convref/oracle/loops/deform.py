@@ -25,7 +25,7 @@ class _Term(NamedTuple):
     weight: Any  # by the orders of its derivatives
 
 
-def _near(position: Any, size: int) -> list[tuple[int, tuple[Any, ...]]]:
+def _neighbours(position: Any, size: int) -> list[tuple[int, tuple[Any, ...]]]:
     found = ((i, slope(position - i)) for i in range(size))
     return [(i, weights) for i, weights in found if any(weights)]
 
@@ -42,7 +42,7 @@ def _terms(offset: Array, problem: Problem) -> Iterator[_Term]:
             near = []
             for a, tap in enumerate((i, j)):
                 start = out[a] * p.stride[a] - p.padding[a][0] + tap * p.dilation[a]
-                near.append(_near(offset[moves[a]] + start, p.input[a]))
+                near.append(_neighbours(offset[moves[a]] + start, p.input[a]))
             for (h, v), (w, u) in product(*near):
 
                 def weight(*by: int, v: Any = v, u: Any = u) -> Any:
@@ -60,7 +60,7 @@ def _biased(y: Array, b: Array | None) -> Array:
     return y if b is None else y + b[:, None, None]
 
 
-def _at(array: Array | None, place: tuple[int, ...], absent: int) -> Any:
+def _element_or(array: Array | None, place: tuple[int, ...], absent: int) -> Any:
     return absent if array is None else array[place]
 
 
@@ -69,7 +69,7 @@ def deform_conv_fprop(
 ) -> Array:
     (y,) = _zeros(problem, x, "y")
     for t in _terms(offset, problem):
-        y[t.y] += w[t.w] * _at(mod, t.mod, 1) * t.weight() * x[t.x]
+        y[t.y] += w[t.w] * _element_or(mod, t.mod, 1) * t.weight() * x[t.x]
     return _biased(y, b)
 
 
@@ -78,7 +78,7 @@ def deform_conv_backward(
 ) -> tuple[Array, ...]:
     dx, doffset, dw, db, dmod = _zeros(problem, x, "x", "offset", "w", "b", "mod")
     for t in _terms(offset, problem):
-        m, g = _at(mod, t.mod, 1), dy[t.y]
+        m, g = _element_or(mod, t.mod, 1), dy[t.y]
         dx[t.x] += g * w[t.w] * m * t.weight()
         dw[t.w] += g * m * t.weight() * x[t.x]
         dmod[t.mod] += g * w[t.w] * t.weight() * x[t.x]
@@ -104,7 +104,7 @@ def deform_conv_jvp(
 ) -> tuple[Array, Array]:
     (y_dot,) = _zeros(problem, x, "y")
     for t in _terms(offset, problem):
-        m, m_dot = _at(mod, t.mod, 1), _at(mod_dot, t.mod, 0)
+        m, m_dot = _element_or(mod, t.mod, 1), _element_or(mod_dot, t.mod, 0)
         moved = sum(offset_dot[t.offset[a]] * t.weight(a) for a in range(2))
         y_dot[t.y] += (w_dot[t.w] * m + w[t.w] * m_dot) * t.weight() * x[t.x]
         y_dot[t.y] += w[t.w] * m * (moved * x[t.x] + t.weight() * x_dot[t.x])
@@ -128,8 +128,8 @@ def deform_conv_double_backward(
     _, ddy = deform_conv_jvp(*given, problem)
     dx, doffset, dw, dmod = _zeros(problem, x, "x", "offset", "w", "mod")
     for t in _terms(offset, problem):
-        v, f, m, g = x[t.x], w[t.w], _at(mod, t.mod, 1), dy[t.y]
-        v_, f_, m_ = ddx[t.x], ddw[t.w], _at(ddmod, t.mod, 0)
+        v, f, m, g = x[t.x], w[t.w], _element_or(mod, t.mod, 1), dy[t.y]
+        v_, f_, m_ = ddx[t.x], ddw[t.w], _element_or(ddmod, t.mod, 0)
         moves = [ddoffset[t.offset[a]] for a in range(2)]
         one = t.weight()
         one_ = sum(moves[a] * t.weight(a) for a in range(2))

@@ -20,7 +20,7 @@ def _reduced(problem: Problem) -> Iterator[tuple[Index, Index]]:
         yield at, tuple(0 if a in problem.over else i for a, i in zip(letters, at))
 
 
-def _running(problem: Problem) -> Iterator[tuple[Index, Index]]:
+def _prefix_sums(problem: Problem) -> Iterator[tuple[Index, Index]]:
     """Yield the place of each element of x, and that of each sum in y that it is a term of."""
     dim, shape = problem.dim, problem.shape("x")
     for at in np.ndindex(shape):
@@ -36,7 +36,7 @@ def _added(a: Array, pairs: Iterator[tuple[Index, Index]], shape: Index, back: b
     return found
 
 
-def _over(a: Array, problem: Problem) -> Any:
+def _term_count(a: Array, problem: Problem) -> Any:
     """Return the number of terms of a mean, in the number type of an array."""
     return Fraction(problem.count) if a.dtype == object else a.dtype.type(problem.count)
 
@@ -50,19 +50,19 @@ def sum_backward(dy: Array, problem: Problem) -> Array:
 
 
 def mean_fprop(x: Array, problem: Problem) -> Array:
-    return sum_fprop(x, problem) / _over(x, problem)
+    return sum_fprop(x, problem) / _term_count(x, problem)
 
 
 def mean_backward(dy: Array, problem: Problem) -> Array:
-    return sum_backward(dy, problem) / _over(dy, problem)
+    return sum_backward(dy, problem) / _term_count(dy, problem)
 
 
 def cumsum_fprop(x: Array, problem: Problem) -> Array:
-    return _added(x, _running(problem), x.shape, back=False)
+    return _added(x, _prefix_sums(problem), x.shape, back=False)
 
 
 def cumsum_backward(dy: Array, problem: Problem) -> Array:
-    return _added(dy, _running(problem), dy.shape, back=True)
+    return _added(dy, _prefix_sums(problem), dy.shape, back=True)
 
 
 FORMULAS = by_name(globals(), ("sum", "mean", "cumsum"), masks=True)

@@ -54,7 +54,7 @@ def _cubic(t: Any) -> tuple[Any, Any, Any]:
     return 0, 0, 0
 
 
-def _even(x: Any) -> int:
+def _round_half_even(x: Any) -> int:
     down = floor(x)
     if x - down == down + 1 - x:
         return down + down % 2
@@ -73,7 +73,7 @@ def _axis(g: Any, size: int, problem: Problem) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
     for j in range(floor(x) - 2, floor(x) + 4):
         if problem.mode == "nearest":
-            kernel = (int(j == _even(x)), 0, 0)
+            kernel = (int(j == _round_half_even(x)), 0, 0)
         else:
             kernel = (slope if problem.mode == "bilinear" else _cubic)(x - j)
         i = _pad(0 * x + j, size, problem)[0] if problem.mode == "bicubic" else j

@@ -80,7 +80,7 @@ def fprop(call: Call, x: Array) -> tuple[Array, ...]:
     return (y,)
 
 
-def _moving(one: _Element, problem: Problem) -> range:
+def _scale_terms(one: _Element, problem: Problem) -> range:
     """Return what moves the scale of an element: nothing where eps divides it."""
     constant = isinstance(problem, NormalizeProblem) and one.g1 == 0
     return range(0) if constant else one.reads
@@ -90,7 +90,7 @@ def _jacobian(x: Array, problem: Problem) -> Iterator[tuple[Index, Index, Any]]:
     """Yield (i, j, the derivative of y_i by x_j) where it may not be 0; twice for i = j."""
     for one in _elements(x, problem):
         yield one.at, one.at, one.g
-        for j in _moving(one, problem):
+        for j in _scale_terms(one, problem):
             f1, _ = _slopes(x[one.line[j]], problem)
             yield one.at, one.line[j], x[one.at] * one.g1 * f1
 
@@ -116,13 +116,13 @@ def double_backward(call: Call, ddx: Array, dy: Array, x: Array) -> tuple[Array 
     problem, dx = call.problem, zeros(x.shape, x)
     for one in _elements(x, problem):
         i = one.at
-        for j in _moving(one, problem):
+        for j in _scale_terms(one, problem):
             at_j = one.line[j]
             f1, f2 = _slopes(x[at_j], problem)
             dx[at_j] += dy[i] * one.g1 * f1 * ddx[i]
             dx[i] += dy[i] * one.g1 * f1 * ddx[at_j]
             dx[at_j] += dy[i] * x[i] * one.g1 * f2 * ddx[at_j]
-            for k in _moving(one, problem):
+            for k in _scale_terms(one, problem):
                 other, _ = _slopes(x[one.line[k]], problem)
                 dx[one.line[k]] += dy[i] * x[i] * one.g2 * f1 * other * ddx[at_j]
     _, ddy = jvp(call, x, ddx)

@@ -43,7 +43,7 @@ def _normalised(x: Array, dim: int) -> tuple[Array, Array]:
     return p, logs
 
 
-def _moved(p: Array, v: Array, dim: int, order: int, adjoint: bool = False) -> Array:
+def _jacobian_product(p: Array, v: Array, dim: int, order: int, adjoint: bool = False) -> Array:
     """Return the Jacobian of the logarithm (0) or of softmax (1), or its adjoint, times v."""
     result = zeros(p.shape, p)
     for line in _lines(p.shape, dim):
@@ -61,12 +61,12 @@ def softmax_fprop(call: Call, x: Array) -> tuple[Any, ...]:
 
 def softmax_backward(call: Call, dy: Array, x: Array) -> tuple[Any, ...]:
     p, _ = _normalised(x, call.problem.dim)
-    return (_moved(p, dy, call.problem.dim, call.op == "softmax", adjoint=True),)
+    return (_jacobian_product(p, dy, call.problem.dim, call.op == "softmax", adjoint=True),)
 
 
 def softmax_jvp(call: Call, x: Array, x_dot: Array) -> tuple[Any, ...]:
     p, logs = _normalised(x, call.problem.dim)
-    y_dot = _moved(p, x_dot, call.problem.dim, call.op == "softmax")
+    y_dot = _jacobian_product(p, x_dot, call.problem.dim, call.op == "softmax")
     return p if call.op == "softmax" else logs, y_dot
 
 
@@ -74,7 +74,7 @@ def softmax_double_backward(call: Call, ddx: Array, dy: Array, x: Array) -> tupl
     """Return (ddy, dx), dx by differentiating the Jacobian along ddx."""
     _, ddy = softmax_jvp(call, x, ddx)
     p, _ = _normalised(x, call.problem.dim)
-    p_dot, dx = _moved(p, ddx, call.problem.dim, 1), zeros(x.shape, x)
+    p_dot, dx = _jacobian_product(p, ddx, call.problem.dim, 1), zeros(x.shape, x)
     for line in _lines(x.shape, call.problem.dim):
         for i in line:
             for j in line:
@@ -102,19 +102,19 @@ def _counts(w: Array | None, target: Array, x: Array, problem: Problem) -> tuple
     return q, share if problem.reduction == "mean" else number(1, like)
 
 
-def _over(total: Any, share: Any) -> Any:
+def _divide(total: Any, share: Any) -> Any:
     nothing = share == 0 and not isinstance(share, np.floating)  # which gives NaN itself
     return float("nan") if nothing else total / share
 
 
-def _collected(each: Array, share: Any, problem: Problem) -> Array:
+def _reduce_loss(each: Array, share: Any, problem: Problem) -> Array:
     """Return terms (N, C, ...) added up over the classes, and as the reduction says."""
     y = zeros(problem.shape("y"), each)
     for at in np.ndindex(each.shape):
         place = (at[0], *at[2:]) if problem.reduction == "none" else (0,)
         y[place] = y[place] + each[at]
     if problem.reduction == "mean":
-        y[0] = _over(y[0], share)
+        y[0] = _divide(y[0], share)
     return y
 
 
@@ -135,7 +135,7 @@ def cross_entropy_fprop(x: Array, w: Array | None, target: Array, problem: Probl
     for at in np.ndindex(x.shape):
         if q[at]:
             each[at] = -q[at] * logs[at]
-    return _collected(each, share, problem)
+    return _reduce_loss(each, share, problem)
 
 
 def _of_positions(
@@ -149,7 +149,7 @@ def _of_positions(
         if problem.reduction == "none":
             dx[at] = dy[(at[0], *at[2:])] * each[at]
         else:
-            dx[at] = _over(dy[0], share) * each[at]
+            dx[at] = _divide(dy[0], share) * each[at]
     return dx
 
 
@@ -173,7 +173,7 @@ def cross_entropy_jvp(
     x: Array, w: Array | None, target: Array, x_dot: Array, problem: Problem
 ) -> tuple[Array, Array]:
     q, share = _counts(w, target, x, problem)
-    y_dot = _collected(_counted(target, _derivatives(x, q)[0] * x_dot, problem), share, problem)
+    y_dot = _reduce_loss(_counted(target, _derivatives(x, q)[0] * x_dot, problem), share, problem)
     return cross_entropy_fprop(x, w, target, problem), y_dot
 
 
@@ -182,8 +182,8 @@ def cross_entropy_double_backward(
 ) -> tuple[Array, Array]:
     q, share = _counts(w, target, x, problem)
     derivative, totals, p = _derivatives(x, q)
-    ddy = _collected(_counted(target, derivative * ddx, problem), share, problem)
-    return ddy, _of_positions(dy, totals * _moved(p, ddx, 1, 1), share, target, problem)
+    ddy = _reduce_loss(_counted(target, derivative * ddx, problem), share, problem)
+    return ddy, _of_positions(dy, totals * _jacobian_product(p, ddx, 1, 1), share, target, problem)
 
 
 def _picked(values: Array, w: Array | None, target: Array, problem: Problem) -> Array:
@@ -192,7 +192,7 @@ def _picked(values: Array, w: Array | None, target: Array, problem: Problem) -> 
     for at in np.ndindex(values.shape):
         if q[at]:
             each[at] = -q[at] * values[at]
-    return _collected(each, share, problem)
+    return _reduce_loss(each, share, problem)
 
 
 def nll_loss_fprop(x: Array, w: Array | None, target: Array, problem: Problem) -> Array:
@@ -245,7 +245,7 @@ def _soft(p: Array, w: Array | None, problem: Problem) -> tuple[Array, Array, An
 
 def soft_cross_entropy_fprop(x: Array, p: Array, w: Array | None, problem: Problem) -> Array:
     q, _, count = _soft(p, w, problem)
-    return _collected(-q * _normalised(x, 1)[1], count, problem)
+    return _reduce_loss(-q * _normalised(x, 1)[1], count, problem)
 
 
 def soft_cross_entropy_backward(
@@ -263,7 +263,7 @@ def soft_cross_entropy_jvp(
     q, own, count = _soft(p, w, problem)
     each = _derivatives(x, q)[0] * x_dot - own * _normalised(x, 1)[1] * p_dot
     y = soft_cross_entropy_fprop(x, p, w, problem)
-    return y, _collected(each, count, problem)
+    return y, _reduce_loss(each, count, problem)
 
 
 def soft_cross_entropy_double_backward(
@@ -272,8 +272,8 @@ def soft_cross_entropy_double_backward(
     q, own, count = _soft(p, w, problem)
     _, totals, scores = _derivatives(x, q)
     _, ddy = soft_cross_entropy_jvp(x, p, w, ddx, ddp, problem)
-    by_x = totals * _moved(scores, ddx, 1, 1) + _derivatives(x, own * ddp)[0]
-    by_p = -own * _moved(scores, ddx, 1, 0)
+    by_x = totals * _jacobian_product(scores, ddx, 1, 1) + _derivatives(x, own * ddp)[0]
+    by_p = -own * _jacobian_product(scores, ddx, 1, 0)
     return (
         ddy,
         _of_positions(dy, by_x, count, None, problem),
