@@ -22,11 +22,6 @@ from ._rounding import FIRST_ORDER, underflow, unit
 from ._windows import Array, Results
 
 
-def transposed(a: Array) -> Array:
-    """Return matrices with their axes exchanged."""
-    return a.swapaxes(-1, -2)
-
-
 def heads(a: Array, problem: Problem) -> Array:
     """Return keys or values with one head for each head of the queries."""
     return np.repeat(a, problem.groups, axis=1)
@@ -40,9 +35,7 @@ def per_group(a: Array, problem: Problem) -> Array:
 
 def scores(x: Array, k: Array, b: Any, problem: Problem) -> Array:
     """Return scale x k^T + b, linear in x and b, and in k and b."""
-    return constant(problem.factor, x) * (x @ transposed(heads(k, problem))) + (
-        0 if b is None else b
-    )
+    return constant(problem.factor, x) * (x @ heads(k, problem).mT) + (0 if b is None else b)
 
 
 def weights(a: Array, problem: Problem) -> Array:
@@ -86,15 +79,14 @@ def sdpa_jvp(
     x_dot, k_dot, v_dot, b_dot = dots
     p = weights(scores(x, k, b, problem), problem)
     u = scores(x_dot, k, b_dot, problem) + scores(x, k_dot, None, problem)
-    return p @ heads(v, problem), softmax_tangent(p, u) @ heads(v, problem) + p @ heads(
-        v_dot, problem
-    )
+    p_dot = softmax_tangent(p, u)
+    return p @ heads(v, problem), p_dot @ heads(v, problem) + p @ heads(v_dot, problem)
 
 
 def by_scores(da: Array, x: Array, k: Array, problem: Problem) -> tuple[Array, Array]:
     """Return the gradients of x and k from those of the scores (AT.4)."""
     da = constant(problem.factor, x) * da
-    return da @ heads(k, problem), per_group(transposed(da) @ x, problem)
+    return da @ heads(k, problem), per_group(da.mT @ x, problem)
 
 
 def by_bias(da: Array, problem: Problem) -> Array:
@@ -107,8 +99,8 @@ def sdpa_backward(
 ) -> tuple[Array, ...]:
     """Return (dx, dk, dv, db)."""
     p = weights(scores(x, k, b, problem), problem)
-    da = softmax_tangent(p, dy @ transposed(heads(v, problem)))
-    dv = per_group(transposed(p) @ dy, problem)
+    da = softmax_tangent(p, dy @ heads(v, problem).mT)
+    dv = per_group(p.mT @ dy, problem)
     return *by_scores(da, x, k, problem), dv, by_bias(da, problem)
 
 
@@ -123,13 +115,12 @@ def sdpa_double_backward(
     x, k, v, b = primals
     p = weights(scores(x, k, b, problem), problem)
     u = scores(ddx, k, ddb, problem) + scores(x, ddk, None, problem)
-    e = dy @ transposed(heads(v, problem))
-    moved = softmax_tangent(p, u)
-    ddy = moved @ heads(v, problem) + p @ heads(ddv, problem)
-    dv = per_group(transposed(moved) @ dy, problem)
-    da = softmax_tangent(
-        p, (u - mean(p, u)) * (e - mean(p, e)) + dy @ transposed(heads(ddv, problem))
-    )
+    e = dy @ heads(v, problem).mT
+    p_dot = softmax_tangent(p, u)
+    ddy = p_dot @ heads(v, problem) + p @ heads(ddv, problem)
+    dv = per_group(p_dot.mT @ dy, problem)
+    by_p = (u - mean(p, u)) * (e - mean(p, e)) + dy @ heads(ddv, problem).mT
+    da = softmax_tangent(p, by_p)
     dx, dk = by_scores(da, x, k, problem)
     by_x, by_k = by_scores(softmax_tangent(p, e), ddx, ddk, problem)
     return ddy, dx + by_x, dk + by_k, dv, by_bias(da, problem)
@@ -166,18 +157,18 @@ def sdpa_magnitudes(call: Call, *operands: Any) -> Results:
         moved = 2 * off * p * (u + mean(p, u))
         found["y_dot"] = found["ddy"] = moved @ v + off * p @ heads(v_dot, problem)
     if "dy" in call.roles:
-        e = size["dy"] @ transposed(v)
+        e = size["dy"] @ v.mT
         dv, da = off * p, 2 * off * p * (e + mean(p, e))
         by_x: Any = 0
         by_k: Any = 0
         if call.pass_ == "double_backward":
             by_x, by_k = by_scores(da, size["ddx"], size["ddk"], problem)
             t = (u + mean(p, u)) * (e + mean(p, e))
-            t = t + size["dy"] @ transposed(heads(size["ddv"], problem))
+            t = t + size["dy"] @ heads(size["ddv"], problem).mT
             dv, da = moved, 4 * off * p * (t + mean(p, t))
         dx, dk = by_scores(da, size["x"], size["k"], problem)
         found |= {"dx": dx + by_x, "dk": dk + by_k, "db": by_bias(da, problem)}
-        found["dv"] = per_group(transposed(dv) @ size["dy"], problem)
+        found["dv"] = per_group(dv.mT @ size["dy"], problem)
     return call.results(lambda role: np.abs(found[role]))
 
 

@@ -67,9 +67,7 @@ def grid_sample_fprop(
     >>> grid_sample_fprop(np.array([[[[0., 8.]]]]), np.array([[[[-0.5, 0.]]]]), problem)
     array([[[[2.]]]])
     """
-    return (
-        sampling(grid, problem).gather(x, *_derivative_orders(problem)).reshape(problem.shape("y"))
-    )
+    return sampling(grid, problem).gather(x, *_orders(problem)).reshape(problem.shape("y"))
 
 
 def grid_sample_backward(
@@ -77,10 +75,8 @@ def grid_sample_backward(
 ) -> Results:
     """Return (dx, dgrid) (S.2)."""
     at, dy = sampling(grid, problem), _flat(dy, problem)
-    dgrid = [
-        (dy * at.gather(x, *_derivative_orders(problem, a))).sum(1) for a in range(problem.rank)
-    ]
-    return at.scatter(dy, *_derivative_orders(problem)), _as_grid(dgrid, problem)
+    dgrid = [(dy * at.gather(x, *_orders(problem, a))).sum(1) for a in range(problem.rank)]
+    return at.scatter(dy, *_orders(problem)), _as_grid(dgrid, problem)
 
 
 def grid_sample_jvp(
@@ -93,7 +89,7 @@ def grid_sample_jvp(
 ) -> Results:
     """Return (y, y_dot) (S.3)."""
     at = sampling(grid, problem)
-    y, y_dot = at.gather(x, *_derivative_orders(problem)), _tangent(at, x_dot, x, grid_dot, problem)
+    y, y_dot = at.gather(x, *_orders(problem)), _tangent(at, x_dot, x, grid_dot, problem)
     return y.reshape(problem.shape("y")), y_dot.reshape(problem.shape("y"))
 
 
@@ -110,7 +106,7 @@ def grid_sample_double_backward(
     at, dy, axes = sampling(grid, problem), _flat(dy, problem), range(problem.rank)
     ddy = _tangent(at, ddx, x, ddgrid, problem).reshape(problem.shape("y"))
     parts = [_coordinate(ddgrid, problem, a) * dy for a in axes]
-    dx: Any = sum(at.scatter(part, *_derivative_orders(problem, a)) for a, part in zip(axes, parts))
+    dx: Any = sum(at.scatter(part, *_orders(problem, a)) for a, part in zip(axes, parts))
     dgrid = [(dy * _tangent(at, ddx, x, ddgrid, problem, b)).sum(1) for b in axes]
     return ddy, dx, _as_grid(dgrid, problem)
 
@@ -119,15 +115,13 @@ def _tangent(
     at: Sampler, x_dot: Array, x: Array, grid_dot: Array, problem: Problem, *by: int
 ) -> Array:
     """Return the tangent of every sample, differentiated by the positions on the axes `by`."""
-    found = at.gather(x_dot, *_derivative_orders(problem, *by))
+    found = at.gather(x_dot, *_orders(problem, *by))
     for a in range(problem.rank):
-        found = found + _coordinate(grid_dot, problem, a) * at.gather(
-            x, *_derivative_orders(problem, a, *by)
-        )
+        found = found + _coordinate(grid_dot, problem, a) * at.gather(x, *_orders(problem, a, *by))
     return found
 
 
-def _derivative_orders(problem: Problem, *axes: int) -> tuple[int, ...]:
+def _orders(problem: Problem, *axes: int) -> tuple[int, ...]:
     """Return how often to differentiate by the position on each axis."""
     return tuple(axes.count(a) for a in range(problem.rank))
 
