@@ -26,28 +26,28 @@ def keys(dtypes: str, maths: str = "ieee", device: str = "cpu") -> tuple[str, ..
     >>> keys("f16,float32"), keys("f32", "ieee,tf32", "cuda")
     (('dt=f16', ''), ('mem=nhwc:dev=cuda', 'math=tf32:mem=nhwc:dev=cuda'))
     """
-    where = _known("device", device, DEVICES)
-    math = [_known("math", word, MATH) for word in words(maths)]
+    where = _look_up("device", device, DEVICES)
+    math = [_look_up("math", word, MATH) for word in words(maths)]
     found: list[str] = []
     for dtype in words(dtypes):
         if dtype in MATH:
             raise invalid("bench", f"--dtype is {dtype!r}, needs f32 with --math {dtype}")
-        key = _known("dtype", short_name(dtype), DTYPES)
+        key = _look_up("dtype", short_name(dtype), DTYPES)
         found += [key] if key else math
     if any(math) and not set(math) <= set(found):
         raise invalid("bench", f"--math is {shorten(repr(maths))}, needs --dtype f32")
     return tuple(":".join(filter(None, (key, where))) for key in dict.fromkeys(found))
 
 
-def _known(what: str, name: str, table: dict[str, str]) -> str:
+def _look_up(what: str, name: str, table: dict[str, str]) -> str:
     if name not in table:
         raise invalid("bench", f"--{what} is {shorten(repr(name))}, {needs_one(name, table)}")
     return table[name]
 
 
-def chosen(text: str, table: tuple[str, ...], what: str) -> tuple[str, ...]:
+def parse_choices(text: str, table: tuple[str, ...], what: str) -> tuple[str, ...]:
     for word in (found := words(text)):
-        _known(what, word, dict.fromkeys(table, ""))
+        _look_up(what, word, dict.fromkeys(table, ""))
     return found
 
 
@@ -57,4 +57,4 @@ def ops(text: str) -> tuple[str, ...]:
     >>> ops("conv,max_pool")
     ('conv', 'max_pool')
     """
-    return chosen(",".join(ops_of(words(text))), tuple(FAMILY), "op")
+    return parse_choices(",".join(ops_of(words(text))), tuple(FAMILY), "op")

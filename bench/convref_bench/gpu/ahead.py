@@ -11,15 +11,15 @@ Item = TypeVar("Item")
 EVERY_S = 0.5
 
 
-def nothing() -> None:
+def no_check() -> None:
     pass
 
 
-def ahead(
+def prefetch(
     items: Sequence[Item],
     prepare: Callable[[Sequence[Item]], object],
     size: int,
-    check: Callable[[], object] = nothing,
+    check: Callable[[], object] = no_check,
 ) -> Iterator[Item]:
     """Yield `items`, those of a chunk once `prepare` has returned for it.
 
@@ -30,7 +30,7 @@ def ahead(
     stops, or `check` raises, which is called every EVERY_S of a wait, the thread ends after its
     present chunk.
 
-    >>> list(ahead([1, 2, 3], lambda chunk: None, 2))
+    >>> list(prefetch([1, 2, 3], lambda chunk: None, 2))
     [1, 2, 3]
     """
     starts = [0]

@@ -63,7 +63,7 @@ class Arm:
     layout: str = ""  # of its operands, a key of LAYOUTS; overrides the line
     epilogue: str = ""  # one of EPILOGUES
 
-    def flagged(self) -> AbstractContextManager[None]:
+    def set_flags(self) -> AbstractContextManager[None]:
         """Return a context in which the flags of this row are set, outside the timed calls."""
         return flags(self.flags["math"], self.flags.get("deterministic", False))
 

@@ -180,7 +180,7 @@ class CudaPlace:
                     ready.refused[name] = str(error)
                     continue
                 except (Absent, RuntimeError, NotImplementedError, TypeError) as error:
-                    ready.absent[name] = _survived(error, self.device.settle)
+                    ready.absent[name] = _text_unless_lost(error, self.device.settle)
                     continue
             ready.works[name] = work
             ready.facts[name] = {"judged": round(worst, 6), "how": work.how, "cold": cold}
@@ -199,26 +199,28 @@ class CudaPlace:
         if made.epilogue.startswith("add_"):
             where = self.device.where
             given = [(*one, residual(call, where, seed)) for seed, one in enumerate(given)]
-        with made.flagged():
+        with made.set_flags():
             work = self.capture(made.run, given)
         if work.how != "graph":
-            work.replay, work.result = (_flagged(made, one) for one in (work.replay, work.result))
+            work.replay, work.result = (
+                _with_flags(made, one) for one in (work.replay, work.result)
+            )
         judged = call, made.numerics, given[0], work.result()
         worst = sums.judge(*judged, made.epilogue, ref) if ref else sampled.judge(*judged)
         return work, worst, made.flags
 
 
-def _flagged(made: Arm, eager: Callable[[], Any]) -> Callable[[], Any]:
+def _with_flags(made: Arm, eager: Callable[[], Any]) -> Callable[[], Any]:
     """Return a function that was not captured with its flags set at each call."""
 
     def run() -> Any:
-        with made.flagged():
+        with made.set_flags():
             return eager()
 
     return run
 
 
-def _survived(error: Exception, settle: Callable[[], None]) -> str:
+def _text_unless_lost(error: Exception, settle: Callable[[], None]) -> str:
     """Return an error's text, or raise it again if the device is lost."""
     if is_lost(settle):
         raise error
@@ -232,12 +234,12 @@ def launched(name: str, call: Call, where: str = "cuda") -> Record:
     try:
         made = arm(name, call)
         given = made.place(operands(call, 0, where))
-        with made.flagged():
+        with made.set_flags():
             made.run(*given)  # the first call compiles and tunes
             with profile(activities=[ProfilerActivity.CUDA]) as found:
                 made.run(*given)
                 torch.cuda.synchronize()
     except (Absent, RuntimeError, NotImplementedError, TypeError) as error:
-        return {"absent": _survived(error, torch.cuda.synchronize)[:300]}
+        return {"absent": _text_unless_lost(error, torch.cuda.synchronize)[:300]}
     events = (e.name for e in found.events() or () if str(e.device_type).endswith("CUDA"))
     return {"kernels": [name[:120] for name in dict.fromkeys(events)][:8]}

@@ -69,7 +69,7 @@ def mean(networks: Iterable[list[Estimate]], above: str) -> float:
     return exp(sum(logs) / len(logs))
 
 
-def worst(lines: Iterable[Estimate], top: int) -> list[list[str]]:
+def worst_lines(lines: Iterable[Estimate], top: int) -> list[list[str]]:
     """Return rows of the lines that lose the most time against the floor."""
     order = sorted(lines, key=lambda line: -line.excess_us)
     return [
@@ -108,5 +108,5 @@ def main(networks: str = ",".join(TUNED), *, top: int = 0) -> int:
     for name in names if top else ():
         lines = [e for pass_ in suite.CONV for e in of_network(name, pass_, BATCHES[-1], True)]
         columns = ("layers", "us", "floor", "above it, of all", "kernel", "longest part")
-        print_table(columns, worst(lines, top), f"{name}, N = {BATCHES[-1]}")
+        print_table(columns, worst_lines(lines, top), f"{name}, N = {BATCHES[-1]}")
     return 0

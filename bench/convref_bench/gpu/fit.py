@@ -48,13 +48,13 @@ class Timed(NamedTuple):
     us: float
 
 
-def longest(one: Timed) -> str:
+def longest_part(one: Timed) -> str:
     from convref_triton.plan import cost
 
     return cost.longest(one.work, one.moved)
 
 
-def timed(rows: Iterable[records.Record]) -> list[Timed]:
+def timed_configurations(rows: Iterable[records.Record]) -> list[Timed]:
     """Return the configurations of a tuner's records whose work the estimate can count."""
     from convref_triton.common.geometry import operands
     from convref_triton.plan.builder import Builder
@@ -92,9 +92,9 @@ def rates_of(rows: Sequence[records.Record]) -> Rates:
     return replace(ESTIMATED, mhz=mhz, memory=peaks[-1] if peaks else ESTIMATED.memory)
 
 
-def fitted(found: Sequence[Timed], sms: int, rates: Rates) -> Rates:
+def fit_rates(found: Sequence[Timed], sms: int, rates: Rates) -> Rates:
     """Return the rates with the least error of the logarithm of time, a descent from `rates`."""
-    missed = _misses(found, _parts(found, sms, rates))
+    missed = _error_function(found, _parts(found, sms, rates))
     error, best = missed(rates)
     while True:
         before = error
@@ -123,7 +123,7 @@ def _parts(found: Sequence[Timed], sms: int, rates: Rates) -> Callable[..., Any]
     return part
 
 
-def _misses(
+def _error_function(
     found: Sequence[Timed], parts: Callable[..., Any]
 ) -> Callable[[Rates], tuple[float, Rates]]:
     """Return a function: the error of rates with the best share of each kernel, and these rates."""
@@ -161,7 +161,7 @@ def left_out(found: Sequence[Timed], sms: int, rates: Rates) -> Iterator[tuple[T
     from convref_triton.plan.cost import us
 
     for network in sorted({one.network for one in found}):
-        others = fitted([one for one in found if one.network != network], sms, rates)
+        others = fit_rates([one for one in found if one.network != network], sms, rates)
         for one in found:
             if one.network == network:
                 yield one, us(one.work, one.moved, sms, others)
@@ -204,7 +204,7 @@ def losses(
     from convref_triton.plan.cost import us
 
     guessed = rates_of(rows)
-    best = fitted(found, sms, guessed)
+    best = fit_rates(found, sms, guessed)
     plain = [
         [(one, us(one.work, one.moved, sms, rates)) for one in found] for rates in (guessed, best)
     ]
@@ -224,7 +224,7 @@ def main(matrix: Path) -> int:
     from convref.cli.output import print_table
 
     rows, _ = records.read(matrix)
-    found = timed(rows)
+    found = timed_configurations(rows)
     if not found:
         print(f"{matrix} has no times of configurations")
         return 2

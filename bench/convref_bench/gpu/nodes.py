@@ -20,14 +20,14 @@ from ..records import Record
 Piece = tuple[tuple[Any, ...], list[Record]]  # arguments of `add`, and the records of that call
 
 
-class Search(Protocol):
+class NodeSearch(Protocol):
     def add(self, *call: Any) -> list[Record]: ...
 
 
 def add(
     address: str,
     gpus: float,
-    search: Callable[[Path], Search],
+    search: Callable[[Path], NodeSearch],
     pieces: Iterator[Piece],
     out: Path,
     first: Record | None,
@@ -58,7 +58,7 @@ def _check_same(machine: Record, first: Record) -> None:
             raise invalid("tune", f"{what}, needs the same card and versions on every node")
 
 
-def _added(search: Callable[[Path], Search], piece: Piece) -> list[Record]:
+def _added(search: Callable[[Path], NodeSearch], piece: Piece) -> list[Record]:
     """Return the record of a node's machine and those of a call; a lost device is one of them."""
     call, known = piece
     with TemporaryDirectory() as folder:

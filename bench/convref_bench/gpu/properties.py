@@ -59,7 +59,7 @@ OTHERS = (
 )
 
 
-def others() -> tuple[str, ...]:
+def other_lines() -> tuple[str, ...]:
     kinds = options.keys("bf16,f32", device="cuda")
     return tuple(f"{line}:{keys}" for keys in kinds for line in OTHERS)
 
@@ -74,7 +74,7 @@ def lines() -> tuple[str, ...]:
                 for size in (*ALIGNED, *RAGGED):
                     call = _call(pass_, keys, geometry, *size)
                     found.append(str(Case(call, next(fills), len(found))))
-    found += (str(Case(parse(line).call, next(fills), 0)) for line in others())
+    found += (str(Case(parse(line).call, next(fills), 0)) for line in other_lines())
     return tuple(found)
 
 

@@ -29,7 +29,7 @@ RELAUNCHES = 8  # of such a step in one run
 ATTEMPTS = 2  # runs in which a step may fail before it is no longer run
 
 
-def ours() -> tuple[str, ...]:
+def our_backends() -> tuple[str, ...]:
     from convref import dispatch
 
     found = dispatch.names().items()
@@ -37,7 +37,7 @@ def ours() -> tuple[str, ...]:
 
 
 def kernels() -> str:
-    return "" if ours() else "no kernel backend is registered"
+    return "" if our_backends() else "no kernel backend is registered"
 
 
 ALL = ("convref", "kernels", "bench", "tests")
@@ -237,9 +237,11 @@ def card_of(key: str) -> str:
     return key.rpartition(" | ")[0]
 
 
-def chosen(names: str) -> tuple[Step, ...]:
+def select_steps(names: str) -> tuple[Step, ...]:
     """Return the steps of a list of names with commas and the vital ones, or all steps."""
-    wanted = options.chosen(names, tuple(step.name for step in STEPS), "step") if names else []
+    wanted = (
+        options.parse_choices(names, tuple(step.name for step in STEPS), "step") if names else []
+    )
     return tuple(step for step in STEPS if not names or step.vital or step.name in wanted)
 
 
@@ -258,7 +260,7 @@ def main(
     runner = Runner(
         out,
         seconds,
-        chosen(names),
+        select_steps(names),
         copy_to=Path(copy_to) if copy_to else None,
         say=partial(print, flush=True),
         key=identity,

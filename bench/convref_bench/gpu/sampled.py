@@ -31,9 +31,9 @@ def judge(
     """
     part, kept = SAMPLES.get(call.op, _images)(call)
     present = filter(call.is_present, call.roles)
-    given = {role: _cut(call, role, one, kept) for role, one in zip(present, operands)}
+    given = {role: _kept_part(call, role, one, kept) for role, one in zip(present, operands)}
     results = got if isinstance(got, tuple) else (got,)
-    found = {role: _cut(call, role, one, kept) for role, one in zip(call.wanted, results)}
+    found = {role: _kept_part(call, role, one, kept) for role, one in zip(call.wanted, results)}
     ruling = verdict(
         part, [*map(given.get, call.roles)], [*map(found.get, call.signature.results)], numerics
     )
@@ -51,18 +51,18 @@ def spread(call: Call, size: int) -> list[int]:
 
 def _images(call: Call) -> tuple[Call, Kept]:
     kept = spread(call, call.problem.n)
-    return _with(call, n=len(kept)), {"n": kept}
+    return _with_sizes(call, n=len(kept)), {"n": kept}
 
 
 def _channels(call: Call) -> tuple[Call, Kept]:
     kept = spread(call, call.problem.c)
-    return _with(call, c=len(kept)), {"c": kept}
+    return _with_sizes(call, c=len(kept)), {"c": kept}
 
 
 def _groups(call: Call) -> tuple[Call, Kept]:
     kept, per = spread(call, call.problem.groups), call.problem.c // call.problem.groups
     channels = [group * per + channel for group in kept for channel in range(per)]
-    return _with(call, c=len(channels), groups=len(kept)), {"g": kept, "c": channels}
+    return _with_sizes(call, c=len(channels), groups=len(kept)), {"g": kept, "c": channels}
 
 
 # Cotangents of norm weights are sums over all images; of a layer norm over all channels too.
@@ -73,11 +73,11 @@ SAMPLES: dict[str, Callable[[Call], tuple[Call, Kept]]] = {
 }
 
 
-def _with(call: Call, **sizes: int) -> Call:
+def _with_sizes(call: Call, **sizes: int) -> Call:
     return replace(call, problem=replace(call.problem, **sizes))
 
 
-def _cut(call: Call, role: str, tensor: Tensor, kept: Kept) -> object:
+def _kept_part(call: Call, role: str, tensor: Tensor, kept: Kept) -> object:
     for axis, letter in enumerate(call.problem.letters(role)):
         if letter in kept:
             index = torch.tensor(kept[letter], device=tensor.device)

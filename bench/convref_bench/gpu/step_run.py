@@ -10,7 +10,7 @@ from ..timing.watch import is_fatal
 from .runner import card_of
 
 
-class Absent(Exception):
+class NothingToDo(Exception):
     """A step has nothing to do here; the text is the reason."""
 
 
@@ -27,7 +27,7 @@ class StepRun:
         self.seen = {(row["line"], row["arm"]) for row in known}
         self.lost = {(row["line"], row["arm"]) for row in known if is_fatal(row)}
 
-    def of(self, what: str) -> list[records.Record]:
+    def records_of(self, what: str) -> list[records.Record]:
         return [row for row in self.before if row.get("what") == what]
 
     def add(self, what: str, **fields: Any) -> None:

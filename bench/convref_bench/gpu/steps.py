@@ -22,9 +22,9 @@ from ..suites import suite
 from ..timing.measure import measure
 from ..timing.point import Place, layout_of, point
 from ..timing.watch import FATAL, Watch
-from .ahead import ahead
-from .runner import ABSENT, LOST, PARTIAL, launch_command, ours
-from .step_run import Absent, OutOfTime, StepRun
+from .ahead import prefetch
+from .runner import ABSENT, LOST, PARTIAL, launch_command, our_backends
+from .step_run import NothingToDo, OutOfTime, StepRun
 
 BATCHES = {"resnet50": 32, "yolo11n": 8, "mobilenet_v3_large": 32, "efficientnet_b0": 32}
 BATCHES |= {"convnext_tiny": 32, "sd_unet": 2, "stress": 16, "wavenet": 4}
@@ -77,7 +77,7 @@ def versions(step: StepRun) -> None:
 
 
 def _fingerprints() -> Iterator[tuple[str, dict[str, str]]]:
-    for name in ours():
+    for name in our_backends():
         yield name, dispatch.load(name).fingerprint()
 
 
@@ -176,8 +176,8 @@ def time_points(
     step: StepRun, calls: Iterable[Point], names: Sequence[str], place: Place | None = None
 ) -> None:
     """Judge, time and record calls on the arms of `names` that the file lacks."""
-    place = place or watched(step)
-    mine = [name for name in ours() if name in names]
+    place = place or watched_device(step)
+    mine = [name for name in our_backends() if name in names]
 
     def arms_of(call: Call) -> list[str]:
         return [arm for arm in names if arm != f"torch.{layout_of(call)}"]  # that is "torch"
@@ -186,7 +186,7 @@ def time_points(
         compile_for(mine, [call for _, _, call in chunk], JOBS - 2)
 
     left = [one for one in calls if any((str(one[2]), a) not in step.seen for a in arms_of(one[2]))]
-    for name, layer, call in ahead(left, compile_chunk, COMPILED_CALLS, step.check_time):
+    for name, layer, call in prefetch(left, compile_chunk, COMPILED_CALLS, step.check_time):
         step.check_time()
         arms = [arm for arm in arms_of(call) if (str(call), arm) not in step.lost]
         try:
@@ -200,7 +200,7 @@ def time_points(
             raise
 
 
-def watched(step: StepRun) -> Place:
+def watched_device(step: StepRun) -> Place:
     """Return the device with a watch: an arm that hangs or loses it is recorded and left out."""
     from convref.conformance.workers.device import is_lost
 
@@ -217,21 +217,21 @@ def _heaviest(name: str, count: int, bias: bool = False) -> list[Point]:
 
 # The steps that time points: which calls, on which arms.
 TIMED: dict[str, Callable[[], tuple[Iterable[Point], Sequence[str]]]] = {
-    "canary": lambda: (_heaviest("stress", 3), ours()),
+    "canary": lambda: (_heaviest("stress", 3), our_backends()),
     "anchors": lambda: (
         _heaviest("resnet50", ANCHORS * len(suite.CONV)),
-        (*ours(), "auto", *REFERENCE),
+        (*our_backends(), "auto", *REFERENCE),
     ),
-    "suites": lambda: (points(suite.names(), DTYPES, MATH), (*ours(), "auto", *REFERENCE)),
+    "suites": lambda: (points(suite.names(), DTYPES, MATH), (*our_backends(), "auto", *REFERENCE)),
     "fused": lambda: (
         _heaviest("resnet50", 2 * ANCHORS, bias=True),
-        (*(f"{name}+{e}" for name in ours() for e in EPILOGUES), *FUSED),
+        (*(f"{name}+{e}" for name in our_backends() for e in EPILOGUES), *FUSED),
     ),
     "cudnn": lambda: (points(suite.names(), "bf16"), CUDNN),
     "cudnn-rest": lambda: (points(suite.names(), "f16,f32", MATH), CUDNN),
     "others": lambda: (
         points(suite.names(), DTYPES, ops=OTHERS),
-        (*ours(), *REFERENCE),
+        (*our_backends(), *REFERENCE),
     ),
 }
 
@@ -243,10 +243,10 @@ def training(step: StepRun) -> None:
     from .cuda import Cuda
 
     if training.network() is None:
-        raise Absent("no yolo11n.py next to the package")
+        raise NothingToDo("no yolo11n.py next to the package")
     for size, batch in TRAINED:
         setting = training.Setting("cuda", torch.bfloat16, size, batch)
-        for row in training.rows(Cuda(), setting, ("auto", *ours())):
+        for row in training.rows(Cuda(), setting, ("auto", *our_backends())):
             step.add(**row)
         step.check_time()
 
@@ -256,7 +256,9 @@ def properties(step: StepRun) -> None:
     from . import properties
 
     calls = [parse(line).call for line in properties.lines()]
-    able = [n for n in ours() if any(dispatch.load(n).supports(call) is None for call in calls)]
+    able = [
+        n for n in our_backends() if any(dispatch.load(n).supports(call) is None for call in calls)
+    ]
     compile_for(able, calls)
     wrong = [row for name in able for row in properties.check(step, name)]
     if wrong:
@@ -271,7 +273,9 @@ def marked(step: StepRun, tests: Path = TESTS) -> None:
     """
     os.environ.setdefault("OMP_NUM_THREADS", "2")  # more threads than cores only spin
     every = {path.relative_to(tests.parent).as_posix(): path for path in marked_files(tests)}
-    left = every.keys() - {r["file"] for r in step.of("marked-file") if r["status"] in PASSED}
+    left = every.keys() - {
+        r["file"] for r in step.records_of("marked-file") if r["status"] in PASSED
+    }
     first = sorted(left, key=lambda name: (name not in PROOF, name))
     bad: list[str] = []
     late = False
@@ -323,16 +327,16 @@ def tuner(step: StepRun) -> None:
     """
     from . import tuner
 
-    able = [name for name in ours() if tuner.is_tunable(name)]
+    able = [name for name in our_backends() if tuner.is_tunable(name)]
     if not able:
-        raise Absent(f"{', '.join(ours())}: no configurations(call)")
-    place, calls = watched(step), list(points(TUNED, "bf16"))
+        raise NothingToDo(f"{', '.join(our_backends())}: no configurations(call)")
+    place, calls = watched_device(step), list(points(TUNED, "bf16"))
     searches = [tuner.Search(n, place, step.out, step.key, proven=proven(step)) for n in able]
     for part in (tuner.FIRST, tuner.REST):
         for search in searches:
             left = [given for given in calls if not search.has(given[2], part)]
             compile_chunk = partial(_compile_part, search, part)
-            for given in ahead(left, compile_chunk, COMPILED_CALLS, step.check_time):
+            for given in prefetch(left, compile_chunk, COMPILED_CALLS, step.check_time):
                 step.check_time()
                 search.add(*given, part)
 
@@ -345,7 +349,7 @@ def _compile_part(search: Any, part: str, chunk: Sequence[Point]) -> None:
 
 def proven(step: StepRun) -> set[str]:
     """Return the kernels whose tests ran on this card without a failure."""
-    last = {row["file"]: row["status"] for row in step.of("marked-file")}
+    last = {row["file"]: row["status"] for row in step.records_of("marked-file")}
     return {kernel for file, kernels in PROOF.items() if last.get(file) == 0 for kernel in kernels}
 
 
@@ -353,9 +357,9 @@ def names(step: StepRun) -> None:
     """Record the kernels that each arm launches; a profiler may slow all launches after it."""
     from .cuda import launched
 
-    seen = {(row["line"], row["arm"]) for row in step.of("kernels")}
+    seen = {(row["line"], row["arm"]) for row in step.records_of("kernels")}
     for _, _, call in points(suite.names(), "bf16"):
-        for name in (*ours(), *REFERENCE):
+        for name in (*our_backends(), *REFERENCE):
             if (str(call), name) not in seen and name != f"torch.{layout_of(call)}":
                 step.check_time()
                 step.add("kernels", line=str(call), arm=name, **launched(name, call))
@@ -379,7 +383,7 @@ def main(name: str, out: Path, seconds: float, key: str) -> int:
     except OutOfTime:
         print(f"{name}: time limit reached")
         return PARTIAL
-    except Absent as reason:
+    except NothingToDo as reason:
         print(reason)
         return ABSENT
     except RuntimeError as error:

@@ -119,19 +119,21 @@ class Search:
 
     def has(self, call: Call, part: str = ALL) -> bool:
         begun = part == FIRST and (str(call), part) in self.searched
-        return begun or str(call) in self.lost or not self._left(call)
+        return begun or str(call) in self.lost or not self._untimed_arms(call)
 
-    def _left(self, call: Call) -> list[str]:
+    def _untimed_arms(self, call: Call) -> list[str]:
         """Return the arms that have not been timed and may be, the most promising first."""
-        known, every = self.ms.get(str(call), {}), self.every(call)
-        arms = [f"{self.backend}@{index}" for index, one in enumerate(every) if self.may(one)]
+        known, every = self.ms.get(str(call), {}), self.configurations(call)
+        arms = [
+            f"{self.backend}@{index}" for index, one in enumerate(every) if self.is_allowed(one)
+        ]
         return [arm for arm in arms if arm not in known]
 
-    def every(self, call: Call) -> tuple[Any, ...]:
+    def configurations(self, call: Call) -> tuple[Any, ...]:
         backend, _ = configured(self.backend, call)
         return tuple(backend.configurations(call)) if backend.supports(call) is None else ()
 
-    def may(self, one: Any) -> bool:
+    def is_allowed(self, one: Any) -> bool:
         unproven = self.proven is not None and getattr(one, "unproven", False)
         return not unproven or one.kernel in (self.proven or ())
 
@@ -142,7 +144,7 @@ class Search:
 
     def arms(self, call: Call, part: str) -> list[str]:
         """Return the arms that are timed together: configurations, then references."""
-        left = self._left(call)
+        left = self._untimed_arms(call)
         if part == REST:
             return [*left, *self._best(call, ours=True), *self._best(call, ours=False)]
         same = f"torch.{layout_of(call)}"
@@ -153,7 +155,7 @@ class Search:
         """Return the configurations that `add` would time for the first time."""
         if self.has(call, part):
             return []
-        every, left = self.every(call), self._left(call)
+        every, left = self.configurations(call), self._untimed_arms(call)
         return [every[_index(arm)] for arm in (left[:FEW] if part == FIRST else left)]
 
     def add(
@@ -162,7 +164,7 @@ class Search:
         """Time a part of a call's configurations; return the records."""
         if self.has(call, part):
             return []
-        every, arms = self.every(call), self.arms(call, part)
+        every, arms = self.configurations(call), self.arms(call, part)
         mine = [arm for arm in arms if "@" in arm]
         about = {"suite": network, "layer": layer.name, "times": layer.times, **self.head}
         searched = {"what": "searched", "line": str(call), "part": part, **self.head}
@@ -215,7 +217,7 @@ def main(
     if not is_tunable(backend):
         raise invalid("tune", f"{backend} has no configurations(call)")
     keys = options.keys(dtype, math, device)
-    calls = _calls(suite_, options.chosen(pass_, suite.PASSES, "pass"), keys, batch)
+    calls = _calls(suite_, options.parse_choices(pass_, suite.PASSES, "pass"), keys, batch)
     out = out or records.RESULTS / "tuning" / f"{backend}.jsonl"
     search = partial(_search, backend, partial(place_of, device))
     end, bad = time.monotonic() + seconds, 0

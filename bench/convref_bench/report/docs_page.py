@@ -13,7 +13,7 @@ from ..records import Record
 from ..timing.measure import geometric_mean
 from ..timing.point import PLAIN
 from . import plots
-from .summary import MEANS, kind, latest, means, roof_of, spread, type_name
+from .summary import MEANS, kind, latest_per_point, means, roof_of, spread, type_name
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 BEGIN, END = "<!-- `convref bench page` writes what follows -->", "<!-- up to here -->"
@@ -30,17 +30,17 @@ class Card(NamedTuple):
     rows: Rows
     best: Rows  # per line our fastest record, with the reference of the same run
 
-    def of(self, what: str) -> Rows:
+    def records_of(self, what: str) -> Rows:
         return [row for row in self.rows if row.get("what") == what]
 
 
 def read(path: Path) -> Card:
     rows, _ = records.read(path)
     names = [row["card"] for row in rows if "card" in row]
-    return Card(names[-1] if names else path.stem, rows, _best(rows))
+    return Card(names[-1] if names else path.stem, rows, _best_rows(rows))
 
 
-def _best(rows: Rows) -> Rows:
+def _best_rows(rows: Rows) -> Rows:
     found: dict[str, Record] = {}
     for row in rows:
         ours = row.get("arm", "auto") != "auto"
@@ -71,11 +71,11 @@ def _cell(row: Record | None) -> str:
 
 def _machine(card: Card) -> Lines:
     lines = []
-    for row in card.of("machine")[-1:]:
+    for row in card.records_of("machine")[-1:]:
         plain = {name: value for name, value in row.items() if not isinstance(value, dict)}
         listed = (f"{name} {value}" for name, value in plain.items() if name not in HIDDEN)
         lines.append(f"{', '.join(listed)}.")
-    for peaks in card.of("peaks")[-1:]:
+    for peaks in card.records_of("peaks")[-1:]:
         rates = "; ".join(
             f"{type_name(name)} {rate / 1e12:.3g}" for name, rate in peaks["flops"].items()
         )
@@ -84,7 +84,7 @@ def _machine(card: Card) -> Lines:
 
 
 def _correctness(card: Card) -> Lines:
-    chunks = card.of("properties")
+    chunks = card.records_of("properties")
     rows: list[list[Any]] = []
     for backend in dict.fromkeys(row["backend"] for row in chunks):
         some = [row for row in chunks if row["backend"] == backend]
@@ -92,9 +92,11 @@ def _correctness(card: Card) -> Lines:
         judged = counts.total() - counts["unsupported"]
         wrong = sum(len(row["findings"]) for row in some)
         rows.append([f"property list, {backend}", judged, wrong])
-    files = sorted(card.of("marked-file"), key=lambda row: row["file"])
+    files = sorted(card.records_of("marked-file"), key=lambda row: row["file"])
     rows += [[f"`{row['file']}`", "", len(row["failed"])] for row in files]
-    timed = [row for row in card.of("refused") if "bound" in row["why"] or "right" in row["why"]]
+    timed = [
+        row for row in card.records_of("refused") if "bound" in row["why"] or "right" in row["why"]
+    ]
     lines = table(["compared with the oracle", "cases", "wrong"], rows)
     note = [f"{len(timed)} timed results were wrong, and are not counted.", ""] if timed else []
     return [*lines, *note]
@@ -148,7 +150,9 @@ def _kernel(row: Record) -> str:
 def _losses(card: Card) -> Lines:
     slower = [row for row in card.best if row["verdict"] == "slower"]
     launched = {
-        (row["line"], row["arm"]): row["kernels"] for row in card.of("kernels") if "kernels" in row
+        (row["line"], row["arm"]): row["kernels"]
+        for row in card.records_of("kernels")
+        if "kernels" in row
     }
     rows = []
     for row in sorted(slower, key=lambda row: row["ratio"])[:WORST]:
@@ -171,14 +175,14 @@ def _reason(row: Record, card: Card) -> tuple[str, str]:
     call, roof = parse(row["line"]).call, roof_of(card.rows)
     share = f"{roof.seconds(call, cold=True) / row['median_ms'] * 1e3:.0%}" if roof else ""
     try:
-        found = fit.timed([row | {"what": "tuned"}])
+        found = fit.timed_configurations([row | {"what": "tuned"}])
     except ImportError:
         return share, ""
-    return share, fit.longest(found[0]) if found else ""
+    return share, fit.longest_part(found[0]) if found else ""
 
 
 def _fused(card: Card) -> Lines:
-    timed = latest([row for row in card.rows if "median_ms" in row])
+    timed = latest_per_point([row for row in card.rows if "median_ms" in row])
     rows = [
         [arm, against, dtype, f"{value:.2f}", count]
         for arm, against, _, dtype, value, count in means(timed)
@@ -190,7 +194,7 @@ def _fused(card: Card) -> Lines:
 def _accumulated(card: Card) -> Lines:
     rows = [
         [row["by"], type_name(row["dtype"]), row["n"], f"{row['mean']:.3g}", f"{row['worst']:.3g}"]
-        for row in card.of("accumulator") if "mean" in row
+        for row in card.records_of("accumulator") if "mean" in row
     ]  # fmt: skip
     return table(["sums by", "type", "terms", "mean error over u S", "worst"], rows)
 
@@ -199,14 +203,14 @@ def _training(card: Card) -> Lines:
     rows = [
         [f"{row['network']} {row['size']}", row["batch"], row["arm"], f"{row['images_s']:.0f}",
          f"{row['ratio']:.2f}"]
-        for row in card.of("training") if "images_s" in row
+        for row in card.records_of("training") if "images_s" in row
     ]  # fmt: skip
     return table(["training", "batch", "arm", "images a second", "of torch.nn"], rows)
 
 
 def _estimate(card: Card) -> Lines:
     try:
-        found = fit.timed(card.of("tuned"))
+        found = fit.timed_configurations(card.records_of("tuned"))
         sms = next((row["sms"] for row in card.rows if "sms" in row), 0)
         return table(fit.COLUMNS, fit.losses(found, sms, card.rows)[0]) if found else []
     except ImportError:
@@ -256,7 +260,7 @@ def _plots(card: Card, figures: Path) -> Lines:
     return lines
 
 
-def written(cards: Sequence[Card], parts: Parts, figures: Path) -> Lines:
+def section_lines(cards: Sequence[Card], parts: Parts, figures: Path) -> Lines:
     """Return the section of a page; the summary also has the machine and the plots."""
     if not cards:
         return table(["what", "number"], [[name, NOTHING] for name in parts])
@@ -270,11 +274,11 @@ def written(cards: Sequence[Card], parts: Parts, figures: Path) -> Lines:
 def report(records_: Path, folder: Path) -> None:
     """Write the tables and plots of a file of records into `folder`, as ``report.md``."""
     rows, broken = records.read(records_)
-    timed = latest([row for row in rows if "median_ms" in row])
+    timed = latest_per_point([row for row in rows if "median_ms" in row])
     refused = [row for row in rows if row.get("what") == "refused"]
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     lines = [
-        *written([read(records_)], SUMMARY, folder / "figures"),
+        *section_lines([read(records_)], SUMMARY, folder / "figures"),
         *section(read(records_), BY_LINE),
         *table(MEANS, [[*key, f"{mean:.2f}", count] for *key, mean, count in means(timed)]),
         *table(["refused", "arm", "why"], [[r["line"], r["arm"], r["why"]] for r in refused]),
@@ -303,7 +307,7 @@ def main(folder: Path = records.RESULTS / "cards", *, docs: Path = DOCS) -> int:
         if not (begun and ended):
             print(f"{name} has no line {BEGIN} before a line {END}")
             return 2
-        lines = written(cards, parts, docs / "figures")
+        lines = section_lines(cards, parts, docs / "figures")
         made = "\n".join([f"{before}{BEGIN}", "", *lines, f"{END}{after}"])
         (docs / name).write_text(made, "utf-8")
     print(f"{', '.join(PAGES)}: {', '.join(card.name for card in cards) or NOTHING}")

@@ -43,7 +43,7 @@ def type_name(name: str) -> str:
     return f"f32 math={name}" if name in MATHS else name
 
 
-def latest(rows: list[Record]) -> list[Record]:
+def latest_per_point(rows: list[Record]) -> list[Record]:
     return list({(row["line"], row["arm"]): row for row in rows}.values())
 
 

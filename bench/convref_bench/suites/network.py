@@ -70,7 +70,7 @@ def run(
     from ..report.summary import print_means, print_record
 
     keys = options.keys(dtype, math, device)
-    chosen = options.chosen(pass_, suite.PASSES, "pass")
+    chosen = options.parse_choices(pass_, suite.PASSES, "pass")
     layers, arms = suite.load(suite_, options.ops(op)), options.words(backend)
     backends = [dispatch.load(arm) for arm in arms if "+" not in arm and "." not in arm]
     found: list[records.Record] = []

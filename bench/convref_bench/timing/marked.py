@@ -43,7 +43,7 @@ SMALLEST = (
 )
 
 
-def _watched(settings: campaign.Settings) -> list[tuple[float, int]]:
+def _campaign_progress(settings: campaign.Settings) -> list[tuple[float, int]]:
     """Run a campaign; return its seconds and examples at each report, unsupported ones left out."""
     seen: list[tuple[float, int]] = []
 
@@ -70,7 +70,7 @@ def court(backend: str, ops: Sequence[str] = ("conv",), dtypes: tuple[str, ...] 
         size, data = getattr(named, "chunk", Axes().size), getattr(named, "data", 1)
         axes = Axes(ops=ops_of(ops), dtypes=dtypes, size=size, data=data)
         settings = campaign.Settings(backend, axes, 3 * seconds, jobs=2, shrinks=False)
-        yield backend, _rate(_watched(settings))
+        yield backend, _rate(_campaign_progress(settings))
 
     return measure
 
@@ -79,7 +79,7 @@ def flatness(seconds: float) -> Measured:
     """Yield the rate of the last tenth of many examples over that of the first tenth."""
     axes = Axes(ops=("conv",))
     settings = campaign.Settings("numpy", axes, examples=MANY, jobs=2, shrinks=False)
-    seen = _watched(settings)
+    seen = _campaign_progress(settings)
     first = [one for one in seen if one[1] <= seen[-1][1] / 10]
     last = [one for one in seen if one[1] >= seen[-1][1] * 9 / 10]
     yield f"{MANY:,} examples", _rate(last) / _rate(first)
@@ -207,12 +207,12 @@ def make(target: str, until: str = "") -> Measure:
             raise invalid("bench", f"make {target} needs the repository")
         subprocess.run(["make", "-s", f".venv/.installed-{target}"], cwd=ROOT, check=True)
         began = time.monotonic()
-        yield target, _ended(["make", "-s", target], until) - began
+        yield target, _end_time(["make", "-s", target], until) - began
 
     return measure
 
 
-def _ended(command: list[str], until: str) -> float:
+def _end_time(command: list[str], until: str) -> float:
     """Return when a command printed a line that matches `until`, else when it ended well."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdout=pipe, text=True, process_group=0) as running:

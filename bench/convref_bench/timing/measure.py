@@ -103,7 +103,7 @@ def measure(
     order = list(running.values())
     while True:
         for arm in order:
-            _turn(arm, device, stop, cold)
+            _time_turn(arm, device, stop, cold)
         order.reverse()
         _drop(order, [arm for name, arm in running.items() if name in droppable], stop)
         elapsed = device.now() - start
@@ -129,7 +129,7 @@ def _calls(work: Work, device: Device, stop: Stop) -> int:
     return max(1, min(1000, round(stop.batch_s / once))) if once > 0 else 1
 
 
-def _turn(arm: _Arm, device: Device, stop: Stop, cold: bool) -> None:
+def _time_turn(arm: _Arm, device: Device, stop: Stop, cold: bool) -> None:
     device.settle()
     arm.work()
     for _ in range(stop.turn):
@@ -177,13 +177,13 @@ def verdict(ours: Timing, theirs: Timing) -> str:
     >>> verdict(fast, slow), verdict(slow, fast), verdict(fast, fast)
     ('faster', 'slower', 'ambiguous')
     """
-    found = _apart(ours, theirs, 1.0, 1.0)
-    if ours.mhz and theirs.mhz and _apart(ours, theirs, ours.mhz, theirs.mhz) != found:
+    found = _comparison(ours, theirs, 1.0, 1.0)
+    if ours.mhz and theirs.mhz and _comparison(ours, theirs, ours.mhz, theirs.mhz) != found:
         return "ambiguous"
     return found
 
 
-def _apart(ours: Timing, theirs: Timing, our_clock: float, their_clock: float) -> str:
+def _comparison(ours: Timing, theirs: Timing, our_clock: float, their_clock: float) -> str:
     if ours.q3_ms * our_clock < theirs.low_ms * their_clock:
         return "faster"
     if ours.low_ms * our_clock > theirs.q3_ms * their_clock:

@@ -103,7 +103,7 @@ def point(op: str, shape: str) -> Iterator[Record]:
     """Yield a record per pass: the fastest times of the oracle and of torch, in milliseconds."""
     call, given, theirs = by_torch(op, shape)
     backward = _backward(op, shape)
-    ready = dict(zip(call.roles, given)) | _kept(call, given)
+    ready = dict(zip(call.roles, given)) | _saved_results(call, given)
     dy = operands(Case(backward, fill="normal"))[0]
     cotangent = [dy if role == "dy" else ready[role] for role in backward.roles]
     ours: dict[str, Work] = {
@@ -111,22 +111,26 @@ def point(op: str, shape: str) -> Iterator[Record]:
         "backward": lambda: oracle.evaluate(backward, *cotangent),
     }
     for pass_, work in ours.items():
-        arms = {"oracle": work, "torch": _with(1, theirs[pass_]), "torch2": _with(2, theirs[pass_])}
+        arms = {
+            "oracle": work,
+            "torch": _with_threads(1, theirs[pass_]),
+            "torch2": _with_threads(2, theirs[pass_]),
+        }
         if pass_ == "backward" and op in RECOMPUTED:
-            arms["again"] = _with(1, theirs["again"])
+            arms["again"] = _with_threads(1, theirs["again"])
         found = measure(arms, Cpu(0.0), STOP)
         times = {f"{arm}_ms": timing.low_ms for arm, timing in found.items()}
         yield {"what": "oracle", "line": f"{op}.{pass_}:{shape}", "pass": pass_, **times}
 
 
-def _kept(call: Call, given: Sequence[Any]) -> dict[str, Any]:
+def _saved_results(call: Call, given: Sequence[Any]) -> dict[str, Any]:
     """Return the results of the forward pass that the backward one is given."""
     results = oracle.evaluate(call, *given)
     keep = {"mean", "rstd", "indices"}
     return {r: a for r, a in zip(call.signature.results, results) if r in keep}
 
 
-def _with(threads: int, work: Work) -> Work:
+def _with_threads(threads: int, work: Work) -> Work:
     def run() -> Any:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)

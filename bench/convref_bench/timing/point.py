@@ -62,7 +62,7 @@ def point(
     found = measure(ready.works, place.device, stop, cold=place.cold, droppable=droppable)
     for name, timing in found.items():
         row = {"line": str(call), "arm": name, **ready.facts.get(name, {})}
-        if (other := against(name, found)) is not None:
+        if (other := reference_of(name, found)) is not None:
             ratio = found[other].median_ms / timing.median_ms if timing.median_ms else 0.0
             row |= {"against": other, "ratio": ratio, "verdict": verdict(timing, found[other])}
         try:
@@ -98,15 +98,15 @@ def layout_of(call: Call) -> str:
     return "nhwc" if any(spec.order for spec in call.specs) else "nchw"
 
 
-def against(name: str, found: Mapping[str, Timing]) -> str | None:
+def reference_of(name: str, found: Mapping[str, Timing]) -> str | None:
     """Return the arm that `name` is compared with: the fastest reference of its own kind.
 
     If there is none, it is the last arm that fuses nothing. Eager operations are no reference.
 
     >>> quick, slow = (Timing(t, t, t, 9, 1, 0.0) for t in (1.0, 2.0))
     >>> found = {"triton": quick, "torch": slow, "torch.nchw": quick, "eager+relu": slow}
-    >>> against("triton", found), against("torch", found), against("eager+relu", found)
-    ('torch.nchw', None, None)
+    >>> reference_of("triton", found), reference_of("torch", found)
+    ('torch.nchw', None)
     """
     _, plus, epilogue = name.partition("+")
     references = [f"{one}+{epilogue}" for one in FUSED] if plus else PLAIN

@@ -71,7 +71,7 @@ class Training:
         self.descent.step()
 
 
-def refused(model: torch.nn.Module, arm: str, setting: Setting) -> str:
+def refusal(model: torch.nn.Module, arm: str, setting: Setting) -> str:
     """Return why the judge refuses a step of an arm, an empty text if it passes."""
     from convref.integrations.torch.recording import Calls
 
@@ -95,7 +95,7 @@ def rows(
     ready = {}
     for arm in (PLAIN, *arms):
         try:
-            if reason := refused(model, arm, setting):
+            if reason := refusal(model, arm, setting):
                 yield {**head, "arm": arm, "refused": reason}
                 continue
         except (RuntimeError, ValueError) as error:  # NotImplementedError is a RuntimeError

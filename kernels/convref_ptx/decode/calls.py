@@ -21,18 +21,18 @@ class Functions:
     """The device functions of a text."""
 
     def __init__(self, text: str, statements: Callable[[str], list[str]]) -> None:
-        self._workload_names = {match[2]: match for match in _FUNCTION.finditer(text)}
+        self._found = {match[2]: match for match in _FUNCTION.finditer(text)}
         self._text, self._statements, self._numbers = text, statements, count(1)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._workload_names
+        return name in self._found
 
     def body(self, name: str, given: Sequence[str]) -> list[str]:
         """Return the statements of a function for one call, on the variables that are given.
 
         What the function declares has a number appended to its name, for each call another one.
         """
-        match, number = self._workload_names[name], next(self._numbers)
+        match, number = self._found[name], next(self._numbers)
         statements = self._statements(self._text[match.end() :])
         names = [name for part in (match[1], match[3]) for name in _words(part)]
         new = dict(zip((re.split(r"[\s\[]", re.sub(r"\[\d*\]", "", n))[-1] for n in names), given))

@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from convref_bench.gpu.ahead import ahead
+from convref_bench.gpu.ahead import prefetch
 
 
 def test_chunks_are_prepared_while_others_are_used():
@@ -18,7 +18,7 @@ def test_chunks_are_prepared_while_others_are_used():
             second.set()
 
     used = []
-    for item in ahead(range(7), prepare, 2):
+    for item in prefetch(range(7), prepare, 2):
         assert any(item in chunk for chunk in prepared)
         if item == 0:
             assert second.wait(300)  # it goes on though the first chunk is still in use
@@ -31,7 +31,7 @@ def test_items_of_a_failed_preparation_are_yielded_and_the_error_printed(capsys)
     def fails(chunk):
         raise RuntimeError(f"no {list(chunk)}")
 
-    assert list(ahead([1, 2, 3], fails, 2)) == [1, 2, 3]
+    assert list(prefetch([1, 2, 3], fails, 2)) == [1, 2, 3]
     said = capsys.readouterr().out
     assert "RuntimeError: no [1, 2]" in said
     assert "RuntimeError: no [3]" in said
@@ -45,7 +45,7 @@ def test_preparation_stops_when_the_caller_stops():
         if len(prepared) == 2:
             assert go_on.wait(300)
 
-    given = ahead(range(60), prepare, 1)
+    given = prefetch(range(60), prepare, 1)
     assert next(given) == 0
     given.close()
     go_on.set()
@@ -63,10 +63,10 @@ def test_a_wait_ends_where_the_check_raises():
 
     try:
         with pytest.raises(TimeoutError):
-            next(ahead([1, 2, 3], lambda chunk: go_on.wait(20), 2, check))
+            next(prefetch([1, 2, 3], lambda chunk: go_on.wait(20), 2, check))
     finally:
         go_on.set()
 
 
 def test_no_items():
-    assert list(ahead([], pytest.fail, 4)) == []
+    assert list(prefetch([], pytest.fail, 4)) == []

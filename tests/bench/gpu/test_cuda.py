@@ -433,7 +433,7 @@ def test_points_are_bf16_first_heaviest_first_and_each_once():
 
 
 def test_the_steps_that_need_kernels_are_absent_without_them(monkeypatch):
-    monkeypatch.setattr(gpu, "ours", lambda: ())
+    monkeypatch.setattr(gpu, "our_backends", lambda: ())
     absent = [step.name for step in gpu.STEPS if step.absent and step.absent()]
     assert absent == ["canary", "properties", "marked", "anchors", "tuner", "suites"]
 
@@ -480,7 +480,7 @@ def broken(function, dynamic):
 def rehearsal(monkeypatch, tmp_path):
     made, real = Kernels(), dispatch.load
     monkeypatch.setattr(dispatch, "load", lambda name: made if name == "stub" else real(name))
-    monkeypatch.setattr(steps, "ours", lambda: ("stub",))
+    monkeypatch.setattr(steps, "our_backends", lambda: ("stub",))
     monkeypatch.setattr(
         suite, "load", lambda name, ops=("conv",): tuple(one for one in TINY if one.op in ops)
     )

@@ -54,9 +54,9 @@ def matrix(noise, networks=("one",)):
 
 def test_fit_recovers_rates_from_noisy_times():
     rows = matrix(0.03)
-    found, rates = fit.timed(rows), fit.rates_of(rows)
+    found, rates = fit.timed_configurations(rows), fit.rates_of(rows)
     assert (rates.mhz, rates.memory) == (1700.0, 2.5e6)
-    best = fit.fitted(found, 132, rates)
+    best = fit.fit_rates(found, 132, rates)
     assert best.l2 == pytest.approx(TRUE.l2, rel=max(fit.FACTORS) - 1)
     used = {one.work.kernel for one in found}
     step = fit.REACHED[1] - fit.REACHED[0]
@@ -73,7 +73,7 @@ def loss_of(found, rates):
 
 
 def test_times_of_the_estimate_have_no_loss():
-    found = fit.timed(matrix(0.0))
+    found = fit.timed_configurations(matrix(0.0))
     assert loss_of(found, TRUE) == fit.Loss(len(LINES), 1.0, 1.0, 1.0, 1.0)
     other = replace(TRUE, reached={name: 1 - share for name, share in REACHED.items()})
     assert loss_of(found, other).worst > loss_of(found, other).first > 1.0
@@ -82,16 +82,16 @@ def test_times_of_the_estimate_have_no_loss():
 
 
 def test_outliers_move_no_rate():
-    found = fit.timed(matrix(0.0))
+    found = fit.timed_configurations(matrix(0.0))
     odd = [one._replace(us=9 * one.us) if i % 9 == 0 else one for i, one in enumerate(found)]
-    plain, moved = (fit.fitted(some, 132, TRUE) for some in (found, odd))
+    plain, moved = (fit.fit_rates(some, 132, TRUE) for some in (found, odd))
     assert plain == replace(TRUE, reached=plain.reached)
     assert moved.l2 == pytest.approx(plain.l2, rel=fit.FACTORS[5] - 1)
     assert loss_of(found, moved).first == 1.0
 
 
 def test_a_network_is_estimated_by_the_others():
-    found = fit.timed(matrix(0.0, ("one", "other")))
+    found = fit.timed_configurations(matrix(0.0, ("one", "other")))
     slow = [one._replace(us=3 * one.us) if one.network == "one" else one for one in found]
     before, after = (dict(fit.left_out(some, 132, TRUE)) for some in (found, slow))
     same = [(one, late) for one, late in zip(found, slow) if one.network == "one"]

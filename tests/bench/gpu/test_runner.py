@@ -228,10 +228,10 @@ def test_every_step_has_a_function_and_its_place():
         *("versions", "canary", "properties", "marked", "peaks", "anchors", "tuner", "suites"),
         *("fused", "truncation", "cudnn", "others", "training", "cudnn-rest", "names"),
     ]
-    assert [s.name for s in gpu.chosen("tuner,peaks")] == ["versions", "peaks", "tuner"]
-    assert gpu.chosen("") == gpu.STEPS
+    assert [s.name for s in gpu.select_steps("tuner,peaks")] == ["versions", "peaks", "tuner"]
+    assert gpu.select_steps("") == gpu.STEPS
     with pytest.raises(ConvrefError, match="--step is 'tunr', needs one of versions, canary"):
-        gpu.chosen("tunr")
+        gpu.select_steps("tunr")
 
 
 PYTEST = """import os, time

@@ -177,7 +177,7 @@ def test_a_command_is_timed_to_its_end_or_to_a_line_of_its_output():
 
     def ends(code, until=""):
         began = time.monotonic()
-        return marked._ended([sys.executable, "-c", code], until) - began
+        return marked._end_time([sys.executable, "-c", code], until) - began
 
     assert ends("import time; time.sleep(0.3)") >= 0.3
     talks = "import time; print('numpy: 0 examples, nothing judged yet', flush=True);"

@@ -125,11 +125,11 @@ def test_the_verdict_needs_a_gap_in_time_and_in_cycles(ours, theirs, says):
 def test_fused_arms_have_only_fused_references():
     eager, ours, cudnn = of(2.0, 2.1), of(1.0, 1.1), of(1.5, 1.6)
     found = {"torch": cudnn, "eager+relu": eager, "triton+relu": ours}
-    assert points.against("triton+relu", found) is None
+    assert points.reference_of("triton+relu", found) is None
     found |= {"cudnn+relu": cudnn, "compile+relu": eager, "cudnn+add_relu": ours}
-    assert points.against("triton+relu", found) == "cudnn+relu"
-    assert points.against("eager+relu", found) == "cudnn+relu"
-    assert points.against("compile+relu", found) is None
+    assert points.reference_of("triton+relu", found) == "cudnn+relu"
+    assert points.reference_of("eager+relu", found) == "cudnn+relu"
+    assert points.reference_of("compile+relu", found) is None
 
 
 @pytest.mark.parametrize(("arms", "samples"), [(1, 3), (4, 3), (6, 5)])
