@@ -18,36 +18,37 @@ BITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 def header(export: Export) -> str:
     """Return the header: `NAME_load`, `NAME_launch` and `NAME_unload`, in C11 or C++11."""
     guard = f"{export.name.upper()}_H"
-    lines = [*_about(export), f"#ifndef {guard}", f"#define {guard}", ""]
+    lines = [*_comment(export), f"#ifndef {guard}", f"#define {guard}", ""]
     lines += ["#include <cuda.h>", "#include <stdint.h>", ""]
     lines += [*_constants(export), "", *_load(export), "", *_launch(export), "", "#endif"]
     return "\n".join(lines) + "\n"
 
 
-def _c(name: str) -> str:
+def _c_identifier(name: str) -> str:
     """Return the identifier of a tensor.
 
-    >>> _c("y.parts")
+    >>> _c_identifier("y.parts")
     'y_parts'
     """
     return name.replace(".", "_").replace(" ", "_")
 
 
-def _about(export: Export) -> Iterator[str]:
+def _comment(export: Export) -> Iterator[str]:
     yield f"/* {export.line} for {export.arch}"
     yield f"   {export.made_by}"
     yield ""
     yield "   The caller makes a context current and allocates:"
     for name, m in export.tensors.items():
         form = f"{m.dtype} {list(m.shape)}, strides {list(m.strides)}"
-        yield f"   {_c(name)}: {m.use}, {form}, {m.bytes} bytes at a multiple of {m.align}"
+        where = f"{m.bytes} bytes at a multiple of {m.align}"
+        yield f"   {_c_identifier(name)}: {m.use}, {form}, {where}"
     yield "*/"
 
 
 def _constants(export: Export) -> Iterator[str]:
     name, count = export.name, len(export.images)
     for tensor, memory in export.tensors.items():
-        yield f"#define {name.upper()}_{_c(tensor).upper()}_BYTES {memory.bytes}"
+        yield f"#define {name.upper()}_{_c_identifier(tensor).upper()}_BYTES {memory.bytes}"
     yield f"#define {name.upper()}_IMAGES {count}"
     yield ""
     files = ", ".join(f'"{image}.cubin"' for image in export.images)
@@ -101,7 +102,7 @@ def _blocks(cluster: tuple[int, int, int]) -> int:
 
 
 def _launch(export: Export) -> Iterator[str]:
-    pointers = "".join(f", CUdeviceptr {_c(tensor)}" for tensor in export.tensors)
+    pointers = "".join(f", CUdeviceptr {_c_identifier(tensor)}" for tensor in export.tensors)
     yield "/* Waits for nothing. */"
     yield f"static inline CUresult {export.name}_launch("
     yield f"    const {export.name}_kernels *kernels{pointers}, CUstream stream) {{"
@@ -117,7 +118,7 @@ def _invocation(export: Export, launch: Invocation) -> Iterator[str]:
     manifest, places = launch.manifest, []
     yield f"if (!code) {{ /* {manifest.name} */"
     for i, (kind, value) in enumerate(zip(manifest.parameters, launch.arguments, strict=True)):
-        places.append(f"&{_c(value.tensor)}" if isinstance(value, Address) else f"&a{i}")
+        places.append(f"&{_c_identifier(value.tensor)}" if isinstance(value, Address) else f"&a{i}")
         if isinstance(value, Map):
             yield from (f"  {line}" for line in _map(i, value))
         elif not isinstance(value, Address):
@@ -176,7 +177,7 @@ def _map(i: int, value: Map) -> Iterator[str]:
     code, rank = made.before
     yield (
         f"if (!code) code = {made.function}(&a{i}, (CUtensorMapDataType){code}, {rank},"
-        f" (void *)(uintptr_t){_c(tensor)}, {', '.join(rest)});"
+        f" (void *)(uintptr_t){_c_identifier(tensor)}, {', '.join(rest)});"
     )
     if made.small:  # as `tensormap._without_bit`
         yield f"if (kernels->driver <= {FAULTY}) ((unsigned char *)&a{i})[10] &= 0xdf;"

@@ -69,7 +69,7 @@ def load(image: bytes, manifest: Manifest, device: int = 0, driver: Driver | Non
     """
     driver = driver or machines_driver()
     context = driver.context(device)
-    with driver.inside(context):
+    with driver.use_context(context):
         module = _load_module(driver, image, manifest.name)
         try:
             return Kernel(driver, context, module, manifest)
@@ -152,7 +152,7 @@ class Kernel:
         return Prepared(self, grid, arguments, scratch)
 
     def unload(self) -> None:
-        with self.driver.inside(self._context):
+        with self.driver.use_context(self._context):
             self.driver.call("cuModuleUnload", self._module, why=self.manifest.name)
 
     def __enter__(self) -> Kernel:
@@ -164,7 +164,7 @@ class Kernel:
     def retry(self, code: int, frame: _Frame) -> None:
         """Launch again if the thread has another context or none; else raise."""
         if self.driver.current() != self._context:
-            with self.driver.inside(self._context):
+            with self.driver.use_context(self._context):
                 code = self.driver.launch(frame.config, self.function, frame.pointers, None)
         if code:
             raise self.driver.error("cuLaunchKernelEx", code, self.manifest.name)

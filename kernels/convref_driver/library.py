@@ -139,7 +139,7 @@ class Driver:
         return self._primary[device]
 
     @contextmanager
-    def inside(self, context: int) -> Iterator[None]:
+    def use_context(self, context: int) -> Iterator[None]:
         """Make a context current in this thread, and restore the previous one afterwards.
 
         A thread without a context keeps the primary one of device 0, as with the CUDA runtime.

@@ -155,7 +155,7 @@ def _encoded(driver: Driver, device: int, form: Geometry, pointer: int, what: st
         else value
         for value in form.after
     ]
-    with driver.inside(driver.context(device)):  # some drivers need a context for it
+    with driver.use_context(driver.context(device)):  # some drivers need a context for it
         driver.call(
             form.function, place, *form.before, pointer, *after, why=f"tensor map of {what}"
         )

@@ -39,7 +39,7 @@ class CallSpec(NamedTuple):
     results: dict[str, ArraySpec | None]
 
 
-class Plan(NamedTuple):
+class NumpyPlan(NamedTuple):
     """How a call is computed on arrays of some shapes, strides and types.
 
     For each result, `makers` has the function that makes its array, or None, and the arguments.
@@ -61,8 +61,8 @@ class Plans:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.by_facts: dict[Any, Plan | None] = {}
-        self.last: Plan | None = None
+        self.by_facts: dict[Any, NumpyPlan | None] = {}
+        self.last: NumpyPlan | None = None
 
 
 class MojoBackend:
@@ -87,7 +87,7 @@ class MojoBackend:
             return f"no {call.op} kernel"
         if call.pass_ not in native:
             return f"no {call.where} kernel"
-        return unsupported(call, "cpu") or build.missing()
+        return unsupported(call, "cpu") or build.why_missing()
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role, each with the memory layout of the operand of its own role.
@@ -130,7 +130,7 @@ class MojoBackend:
         call: Call,
         known: tuple[Facts | None, ...],
         outputs: tuple[Facts | None, ...] | None = None,
-    ) -> Plan | None:
+    ) -> NumpyPlan | None:
         """Return the plan for operands of these facts, None if they do not fit.
 
         Without the facts of `outputs`, results have the memory layout of the operands.
@@ -194,7 +194,7 @@ class MojoBackend:
         return Numerics("rn64" if call.dtype == "f64" else "rn32")
 
     def fingerprint(self) -> dict[str, str]:
-        if (reason := build.missing()) is not None:
+        if (reason := build.why_missing()) is not None:
             return {"missing": reason}
         library.loaded()
         found = build.compiler()
@@ -245,7 +245,7 @@ def _model(call: Call, role: str, operands: dict[str, ArraySpec | None]) -> str 
 
 
 def _compute(
-    call: Call, plan: Plan, operands: tuple[Array | None, ...], made: tuple[Array | None, ...]
+    call: Call, plan: NumpyPlan, operands: tuple[Array | None, ...], made: tuple[Array | None, ...]
 ) -> None:
     arrays = operands + made
     for native in plan.natives:
@@ -264,7 +264,7 @@ def _plan(
     outputs: tuple[Facts | None, ...] | None,
     threads: int,
     always: bool,
-) -> Plan | None:
+) -> NumpyPlan | None:
     spec = spec_of(call)
     given = dict(zip(spec.operands, known))
     if len(known) != len(given) or not all(map(fits, spec.operands.values(), known)):
@@ -275,7 +275,7 @@ def _plan(
     natives = passes.native_passes(call, threads=threads, always=always)
     if made.get("indices") is None and any("indices" in each.results for each in natives):
         made["indices"] = _facts(np.empty(call.problem.shape("indices"), np.int64))
-    return Plan(
+    return NumpyPlan(
         tuple((None, ()) if one is None else _maker(*one) for one in made.values()),
         len(outputs),
         tuple(passes.NumpyCall(each, given, made, not i) for i, each in enumerate(natives)),

@@ -97,7 +97,7 @@ def prebuilt(variant: Variant, folder: Path = PACKAGE / "prebuilt") -> Path:
     return folder / f"{system}-{variant.name}-{source_hash()}.so"
 
 
-def found(ready: Path, reason: str | None, name: str, make: Callable[[Path], None]) -> Path:
+def cached_file(ready: Path, reason: str | None, name: str, make: Callable[[Path], None]) -> Path:
     """Return the path of a compiled file: `ready`, or `name` in the user's cache.
 
     `make` writes the latter if it is absent, in one process at a time. Raise UnsupportedError if
@@ -118,7 +118,7 @@ def found(ready: Path, reason: str | None, name: str, make: Callable[[Path], Non
 
 
 @cache
-def missing(variant: Variant | None = None) -> str | None:
+def why_missing(variant: Variant | None = None) -> str | None:
     variant = variant or variant_of()
     if prebuilt(variant).exists() or compiler() is not None:
         return None
@@ -132,7 +132,9 @@ def library(variant: Variant | None = None) -> Path:
     variant = variant or variant_of()
     _, version = compiler() or (None, "")
     name = f"{variant.name}-mojo{version}-{source_hash()}.so"
-    return found(prebuilt(variant), missing(variant), name, lambda path: compile_to(path, variant))
+    return cached_file(
+        prebuilt(variant), why_missing(variant), name, lambda path: compile_to(path, variant)
+    )
 
 
 @contextmanager
@@ -152,7 +154,7 @@ def run_compiler(path: Path, words: list[str], result: Callable[[str, Path], byt
     """
     driver, _ = compiler() or (None, "")
     if driver is None:
-        raise UnsupportedError(message("mojo", missing() or "there is no compiler"))
+        raise UnsupportedError(message("mojo", why_missing() or "there is no compiler"))
     private = {"MODULAR_CRASH_REPORTING_ENABLED": "false", "MODULAR_TELEMETRY_ENABLED": "false"}
     options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": TIMEOUT_S}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -204,4 +206,4 @@ def build_variants(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], None if compiler() else missing(), build_variants))
+    sys.exit(main(sys.argv[1:], None if compiler() else why_missing(), build_variants))

@@ -54,7 +54,7 @@ class GpuBackend:
         if max(prod(call.problem.shape(role)) for role in (*call.roles, *call.wanted)) >= OFFSETS:
             return "offsets have 32 bits, an array has 2**31 elements or more"
         found = _too_many_tiles(call) if call.op == "conv" else _too_large_windows(call)
-        return found or self.runner.missing() or emit.missing()
+        return found or self.runner.why_missing() or emit.why_missing()
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role; raise UnsupportedError if offsets would be too large."""
@@ -88,7 +88,7 @@ class GpuBackend:
         return Numerics("rn64" if call.dtype == "f64" else "rn32")
 
     def fingerprint(self) -> dict[str, str]:
-        if (reason := self.runner.missing() or emit.missing()) is not None:
+        if (reason := self.runner.why_missing() or emit.why_missing()) is not None:
             return {"missing": reason}
         return {"sources": emit.source_hash(), "compiler": emit.version() or ""}
 
@@ -114,7 +114,7 @@ class Interpreter:
     def __init__(self, arch: str) -> None:
         self.arch, self.seed = arch, 0
 
-    def missing(self) -> str | None:
+    def why_missing(self) -> str | None:
         return None
 
     def dense(self, call: Call, role: str, operand: Any) -> Any:
@@ -184,7 +184,7 @@ class CudaRunner:
     def __init__(self, only: tuple[int, int] | None = None) -> None:
         self.only = only
 
-    def missing(self) -> str | None:
+    def why_missing(self) -> str | None:
         try:
             import torch
         except ImportError:
@@ -227,7 +227,7 @@ class CudaRunner:
             for role, at in launch.pointers
         ]
         with torch.cuda.device(out.device):
-            kernel = loaded(arch, launch.kernel, out.device.index or 0)
+            kernel = load_kernel(arch, launch.kernel, out.device.index or 0)
             stream = torch.cuda.current_stream().cuda_stream
             kernel.launch(launch.grid, [*addresses, bytes(launch.geometry)], stream)
 
@@ -237,7 +237,7 @@ def _torch_name(code: str) -> str:
 
 
 @cache
-def loaded(arch: str, kernel: str, device: int, driver: Any = None) -> Any:
+def load_kernel(arch: str, kernel: str, device: int, driver: Any = None) -> Any:
     from convref_driver import load
 
     text = emit.texts()[arch, kernel]

@@ -39,7 +39,7 @@ def prebuilt(folder: Path = build.PACKAGE / "prebuilt") -> Path:
 
 
 @cache
-def missing() -> str | None:
+def why_missing() -> str | None:
     if prebuilt().exists() or (version() is not None and build.compiler() is not None):
         return None
     return (
@@ -49,7 +49,9 @@ def missing() -> str | None:
 
 
 def library() -> Path:
-    return build.found(prebuilt(), missing(), f"max{version()}-{source_hash()}.ptx.xz", emit_to)
+    return build.cached_file(
+        prebuilt(), why_missing(), f"max{version()}-{source_hash()}.ptx.xz", emit_to
+    )
 
 
 def emit_to(path: Path) -> None:
@@ -76,4 +78,4 @@ def emit_all(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(build.main(sys.argv[1:], missing(), emit_all))
+    sys.exit(build.main(sys.argv[1:], why_missing(), emit_all))

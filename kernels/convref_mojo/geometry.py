@@ -42,10 +42,10 @@ def axes(problem: ConvProblem) -> tuple[Axis, Axis, Axis]:
     return z, y, x
 
 
-def gathered(axis: Axis) -> AxisWindows:
+def gather_windows(axis: Axis) -> AxisWindows:
     """Return the lattice of windows over the big side.
 
-    >>> gathered(Axis(big=5, small=3, taps=3, stride=2, dilation=1, lo=1, hi=1)).shifts
+    >>> gather_windows(Axis(big=5, small=3, taps=3, stride=2, dilation=1, lo=1, hi=1)).shifts
     (-1, 0, 1)
     """
     taps = tuple(range(axis.taps))
@@ -53,10 +53,11 @@ def gathered(axis: Axis) -> AxisWindows:
     return AxisWindows(axis.small, axis.big, axis.stride, 0, 1, taps, shifts)
 
 
-def scattered(axis: Axis) -> Iterator[AxisWindows]:
+def scatter_windows(axis: Axis) -> Iterator[AxisWindows]:
     """Yield windows over the small side, one lattice per class of the big side modulo the stride.
 
-    >>> [each.taps for each in scattered(Axis(5, 3, taps=3, stride=2, dilation=1, lo=1, hi=1))]
+    >>> axis = Axis(5, 3, taps=3, stride=2, dilation=1, lo=1, hi=1)
+    >>> [each.taps for each in scatter_windows(axis)]
     [(1,), (2, 0)]
     """
     for start in range(min(axis.stride, axis.big)):
@@ -73,9 +74,9 @@ def scattered(axis: Axis) -> Iterator[AxisWindows]:
 def lattices(problem: ConvProblem, scatter: bool) -> Iterator[Lattice]:
     """Yield the axes (z, y, x) of each lattice; their windows together make up the result."""
     if scatter:
-        yield from product(*map(scattered, axes(problem)))
+        yield from product(*map(scatter_windows, axes(problem)))
     else:
-        yield tuple(map(gathered, axes(problem)))
+        yield tuple(map(gather_windows, axes(problem)))
 
 
 class ArrayLayout(NamedTuple):

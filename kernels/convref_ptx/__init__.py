@@ -26,7 +26,7 @@ array([0, 2, 4, 6], dtype=int32)
 from typing import Any
 
 from .asynchronous.maps import Im2colMap, TensorMap
-from .decode.program import Fault, Program, parse
+from .decode.program import Fault, PtxProgram, parse
 from .memory.allocations import Allocation
 from .state.launch import launch, launch_all
 
@@ -34,7 +34,7 @@ __all__ = [
     "Allocation",
     "Fault",
     "Im2colMap",
-    "Program",
+    "PtxProgram",
     "TensorMap",
     "device",
     "launch",

@@ -50,11 +50,11 @@ def main(argv: list[str] | None = None) -> int:
     if given.program.endswith(".json"):
         return _run_launch(given)
     try:
-        from .triton.device import Finding, device
+        from .triton.device import LaunchFinding, device
     except ImportError as error:
         raise invalid("sanitize", f"needs torch and triton installed ({error})") from error
 
-    findings: list[Finding] = []
+    findings: list[LaunchFinding] = []
     options = {**_options(given), "writable": given.writable}
     ended: BaseException | None = None
     with device(given.arch, findings=findings, **options) as made:

@@ -149,7 +149,7 @@ def run_file(path: str | Path, *, arch: str = "sm_90", seed: int = 0, **options:
     manifest = Manifest(name, tuple(fields["parameters"]), sizes, fields["shared"])
     draw = np.random.default_rng(seed)
     arguments = [
-        _made(value, path.parent, f"{path.name}: argument {n}", draw)
+        _argument_of(value, path.parent, f"{path.name}: argument {n}", draw)
         for n, value in enumerate(fields["arguments"])
     ]
     try:
@@ -208,7 +208,7 @@ def _read(path: Path, name: str) -> str:
         raise invalid(name, f"cannot read {path}: {error}") from None
 
 
-def _made(value: Any, folder: Path, name: str, draw: np.random.Generator) -> Any:
+def _argument_of(value: Any, folder: Path, name: str, draw: np.random.Generator) -> Any:
     """Return the argument that a value of JSON describes."""
     if not isinstance(value, dict):
         return value

@@ -161,9 +161,9 @@ class TritonBackend:
         The first choice whose name begins with `kernel` is used instead of the default.
         """
         there = replace(call, specs=tuple(replace(s, device="cuda") for s in call.specs))
-        return inspection.inspect_plan(self.planned(there, arch, kernel), arch)
+        return inspection.inspect_plan(self.plan_for(there, arch, kernel), arch)
 
-    def planned(self, call: Call, arch: str, kernel: str = "", sms: int = 0) -> KernelPlan:
+    def plan_for(self, call: Call, arch: str, kernel: str = "", sms: int = 0) -> KernelPlan:
         """Return the plan of a call for an architecture, on a `kernel` as in `inspect`."""
         if reason := refusal(call, arch):
             raise UnsupportedError(message(call.where, reason, call))

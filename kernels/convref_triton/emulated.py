@@ -18,7 +18,7 @@ from convref_ptx import (
     Allocation,
     Fault,
     Im2colMap,
-    Program,
+    PtxProgram,
     TensorMap,
     launch_all,
     parse,
@@ -66,7 +66,7 @@ def kernels(plan: KernelPlan) -> tuple[Any, ...]:
     return tuple(specialize(step).key if isinstance(step, Launch) else None for step in plan.steps)
 
 
-def _program(step: Launch, arch: str) -> tuple[Program, aot.Compiled]:
+def _program(step: Launch, arch: str) -> tuple[PtxProgram, aot.Compiled]:
     compiled = aot.compile_ptx(specialize(step), arch)
     return parse(compiled.asm["ptx"]), compiled
 

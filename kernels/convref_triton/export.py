@@ -93,7 +93,7 @@ def export(
         raise invalid("export", f"name is {shorten(repr(name))}, needs an identifier of C")
     if not arch.startswith("sm_"):
         raise UnsupportedError(message("export", f"{arch} has no CUDA driver, needs sm_90 or like"))
-    made, binaries = described(call, name, arch, kernel, sms, unproven)
+    made, binaries = compile_export(call, name, arch, kernel, sms, unproven)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, str | bytes] = {f"{name}.json": made.to_json(), f"{name}.h": header(made)}
@@ -105,14 +105,14 @@ def export(
     return [folder / file for file in files]
 
 
-def described(
+def compile_export(
     call: Call, name: str, arch: str, kernel: str = "", sms: int = archs.SMS, unproven: bool = False
 ) -> tuple[Export, dict[str, aot.Compiled]]:
     """Return the export of a call, and its binaries by image."""
     if sms < 1:
         raise invalid("export", f"sms is {sms}, needs a positive number")
     call = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
-    plan = TritonBackend(unproven=unproven).planned(call, arch, kernel, sms)
+    plan = TritonBackend(unproven=unproven).plan_for(call, arch, kernel, sms)
     if copies := plan.copies:
         what = f"{copies[0].source} is copied to another memory order, needs mem=nhwc or a kernel"
         raise UnsupportedError(message("export", f"{what} that reads it as it is", call))

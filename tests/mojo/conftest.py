@@ -9,7 +9,7 @@ WITHOUT = ("test_build.py", "test_structs.py", "test_cuda.py")
 
 
 def pytest_collection_modifyitems(items):
-    reason = build.missing()
+    reason = build.why_missing()
     if reason is None:
         return
     for item in items:

@@ -38,11 +38,11 @@ def test_a_missing_flag_rules_a_variant_out(flag):
 @pytest.fixture
 def fresh(monkeypatch, tmp_path):
     """Clear the caches, and use an empty folder for libraries."""
-    build.missing.cache_clear()
+    build.why_missing.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(build, "prebuilt", lambda variant, folder=None: tmp_path / "none.so")
     yield tmp_path
-    build.missing.cache_clear()
+    build.why_missing.cache_clear()
 
 
 def fake(monkeypatch, folder, body):
@@ -141,16 +141,16 @@ def test_a_prebuilt_library_needs_no_compiler(monkeypatch, tmp_path):
     ready.write_bytes(b"library")
     monkeypatch.setattr(build, "prebuilt", lambda variant, folder=None: ready)
     monkeypatch.setattr(build, "compiler", lambda: None)
-    build.missing.cache_clear()
-    assert build.missing() is None
+    build.why_missing.cache_clear()
+    assert build.why_missing() is None
     assert build.library() == ready
-    build.missing.cache_clear()
+    build.why_missing.cache_clear()
     assert sys.platform in ready.name
 
 
 def test_without_compiler_and_library_the_reason_has_the_install_command(fresh, monkeypatch):
     monkeypatch.setattr(build, "compiler", lambda: None)
-    reason = build.missing()
+    reason = build.why_missing()
     assert pip_command("mojo") in reason
     backend, case = MojoBackend(), parse(LINE)
     assert backend.supports(case.call) == reason

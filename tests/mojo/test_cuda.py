@@ -26,7 +26,7 @@ from convref_mojo.gpu import pool
 from convref_mojo.structs import struct
 from convref_ptx import parse as parse_ptx
 
-if (REASON := emit.missing()) is not None:
+if (REASON := emit.why_missing()) is not None:
     pytest.skip(REASON, allow_module_level=True)
 
 ARMS = (
@@ -327,7 +327,7 @@ def is_found(lines):
 
 @pytest.mark.parametrize("name", ["gather_f32", "correlate_mma_v8", "bgrad_f64"])
 def test_a_launch_passes_the_struct_to_the_driver(name, driver):
-    kernel = cuda.loaded("sm_90a", name, 0, driver)
+    kernel = cuda.load_kernel("sm_90a", name, 0, driver)
     pointers = len(kernel.manifest.parameters) - 1
     driver.layout([8] * pointers + [ctypes.sizeof(GEOMETRY)])
     driver.log()
@@ -343,13 +343,13 @@ def test_a_launch_passes_the_struct_to_the_driver(name, driver):
 def runner(driver, monkeypatch):
     """Return a runner that passes CPU tensors to the stand-in for the driver."""
     torch = pytest.importorskip("torch")
-    found, loaded = cuda.CudaRunner(), cuda.loaded
-    found.device, found.missing = "cpu", lambda: None
+    found, loaded = cuda.CudaRunner(), cuda.load_kernel
+    found.device, found.why_missing = "cpu", lambda: None
     stream = SimpleNamespace(cuda_stream=0x42)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-    monkeypatch.setattr(cuda, "loaded", lambda *key: loaded(*key, driver))
+    monkeypatch.setattr(cuda, "load_kernel", lambda *key: loaded(*key, driver))
     return found
 
 
@@ -414,7 +414,7 @@ def test_unsupported_calls_have_a_reason(line, reason):
 @pytest.mark.parametrize("backend", [cuda.backend, cuda.wgmma], ids=lambda backend: backend.name)
 @pytest.mark.parametrize("line", LINES + POOLS)
 def test_a_gpu_computes_what_the_oracle_does(line, backend):
-    if (reason := backend.runner.missing()) is not None:
+    if (reason := backend.runner.why_missing()) is not None:
         pytest.skip(reason)
     found = examine(parse(f"{line}:dev=cuda"), OnDevice(backend), repeat=True)
     assert (found.verdict, found.reason) == ("pass", "")
@@ -432,13 +432,13 @@ def test_without_a_gpu_there_is_a_reason():
 def test_without_ptx_and_compiler_the_reason_has_the_install_command(monkeypatch, tmp_path):
     monkeypatch.setattr(emit, "prebuilt", lambda folder=None: tmp_path / "none")
     monkeypatch.setattr(emit, "version", lambda: None)
-    emit.missing.cache_clear()
+    emit.why_missing.cache_clear()
     try:
-        assert pip_command("mojo-gpu") in emit.missing()
+        assert pip_command("mojo-gpu") in emit.why_missing()
         with pytest.raises(UnsupportedError, match="no compiler to make it"):
             emit.library()
     finally:
-        emit.missing.cache_clear()
+        emit.why_missing.cache_clear()
 
 
 def test_a_prebuilt_file_needs_no_compiler(monkeypatch, tmp_path, capsys):
@@ -447,12 +447,12 @@ def test_a_prebuilt_file_needs_no_compiler(monkeypatch, tmp_path, capsys):
     ready.write_bytes(emit.library().read_bytes())
     monkeypatch.setattr(emit, "prebuilt", lambda folder=None: ready)
     monkeypatch.setattr(emit, "version", lambda: None)
-    emit.missing.cache_clear()
+    emit.why_missing.cache_clear()
     try:
-        assert emit.missing() is None
+        assert emit.why_missing() is None
         assert emit.library() == ready
     finally:
-        emit.missing.cache_clear()
+        emit.why_missing.cache_clear()
 
 
 @pytest.mark.parametrize("body", ["echo 'error: no such thing' >&2; exit 1", "echo nothing"])

@@ -32,7 +32,7 @@ def test_without_max_it_is_refused_by_name(monkeypatch):
     assert "MAX is not installed" in reason
 
 
-needs_max = pytest.mark.skipif(module.missing() is not None, reason="MAX is not installed")
+needs_max = pytest.mark.skipif(module.why_missing() is not None, reason="MAX is not installed")
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 from convref.errors import ConvrefError
 from convref_ptx.cli import by_cause, main
-from convref_ptx.triton.device import Finding
+from convref_ptx.triton.device import LaunchFinding
 
 PROGRAM = """
 import torch, triton, triton.language as tl
@@ -128,7 +128,7 @@ def test_a_cause_is_a_kernel_an_instruction_and_a_kind_of_fault():
         "kernel: deadlock, all threads wait; bar.sync 0: warps [0]",
         "kernel: a warp waits at different barriers",
     )
-    causes = by_cause(Finding("kernel", (1, 1, 1), ("4",), text) for text in texts)
+    causes = by_cause(LaunchFinding("kernel", (1, 1, 1), ("4",), text) for text in texts)
     assert [cause.text for cause in causes] == [*texts[:5], *texts[6:]]
     assert [cause.launches for cause in causes] == [1, 1, 1, 1, 2, 1, 1]
     assert causes[0].call == "kernel[(1, 1, 1)](4)"

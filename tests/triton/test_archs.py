@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from convref_triton.backend import backend
 from convref_triton.compile import aot, classes
-from convref_triton.compile.inspection import shared
+from convref_triton.compile.inspection import shared_bytes
 from convref_triton.compile.sass import resources
 from convref_triton.conv import bgrad, dual, flat, gather, split, tma, wgrad
 from convref_triton.plan import archs
@@ -90,7 +90,7 @@ def test_a_block_has_less_shared_memory_on_a_desktop(arch):
     specimens = [s for s in every if s.choice.tile.bm * s.choice.tile.bn >= 128 * 128]
     assert any(specimen.choice.tile[:3] == (128, 128, 64) for specimen in specimens)
     for specimen, made in compiled(specimens, arch):
-        assert shared(made) <= 99 * 1024, specimen.choice
+        assert shared_bytes(made) <= 99 * 1024, specimen.choice
 
 
 def test_tf32x3_is_refused_on_amd():

@@ -71,7 +71,7 @@ def test_the_choices_of_the_table(size):
 @COMPILER
 @pytest.mark.parametrize("arch", aot.ARCHS)
 def test_every_configuration(arch):
-    hold(classes.everything(arch), arch)
+    hold(classes.all_specimens(arch), arch)
 
 
 def launched(line, title):
@@ -222,7 +222,7 @@ def unaligned(arguments):
 def test_every_weakness_is_of_some_configuration():
     weaker = list(expectations.WEAKER)
     named = {name for spec in KERNELS for name in spec.expects.serialised}
-    for specimen in classes.everything("sm_90"):
+    for specimen in classes.all_specimens("sm_90"):
         if expectations.expectation(specimen).products:
             weaker = [each for each in weaker if not each.applies(specimen)]
             named.discard(expectations.configuration(specimen))

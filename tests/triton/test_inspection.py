@@ -20,7 +20,7 @@ from convref.cli.commands import app
 from convref.errors import UnsupportedError
 from convref_triton.common.geometry import operands
 from convref_triton.compile import aot, hazards, inspection, layouts, sass
-from convref_triton.compile.inspection import inspect, shared
+from convref_triton.compile.inspection import inspect, shared_bytes
 from convref_triton.compile.machine_code import MachineInstruction, hot_loop, loops
 from convref_triton.compile.specialize import specialize
 from convref_triton.plan.choose import offered, plan
@@ -142,7 +142,7 @@ def test_shared_memory_needs_no_disassembler(arch, monkeypatch):
     found = inspected(product(), arch)
     monkeypatch.setattr(sass, "text", None)
     made = aot.compile(product(), arch)
-    assert shared(made) == found.shared >= made.metadata["shared"] > 0
+    assert shared_bytes(made) == found.shared >= made.metadata["shared"] > 0
     assert arch == "gfx942" or sass.resources(made)["STACK"] == found.spills == 0
 
 

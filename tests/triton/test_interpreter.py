@@ -30,7 +30,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from convref_triton.interpreter import interpreter
-from convref_triton.interpreter.fixes import cut_to_tf32, narrow, widen
+from convref_triton.interpreter.fixes import cut_to_tf32, from_bf16, to_bf16
 from convref_triton.interpreter.triton_internals import TensorHandle, fast_paths, numpy_dtype
 
 THEIRS = {name: getattr(owner, name) for owner, name in fast_paths()}
@@ -247,21 +247,21 @@ def test_rounding_to_16_bits_is_that_of_torch(dtype, kernel):
 
 def test_widening_bf16_is_that_of_torch():
     x = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.bfloat16)
-    got = widen(x.view(torch.uint16).numpy())
+    got = from_bf16(x.view(torch.uint16).numpy())
     assert np.array_equal(got, x.to(torch.float32).numpy(), equal_nan=True)
 
 
 @given(st.floats(width=64))
 @np.errstate(all="ignore")
 def test_f64_is_rounded_to_bf16_once(value):
-    got = float(widen(narrow(np.array([value])))[0])
+    got = float(from_bf16(to_bf16(np.array([value])))[0])
     if not math.isfinite(value) or not math.isfinite(got):
         largest = float(torch.finfo(torch.bfloat16).max)
         overflows = abs(value) >= largest + 2.0**119
         assert got == value or (math.isnan(value) and math.isnan(got)) or overflows
         return
-    bits = int(narrow(np.array([abs(value)]))[0])
-    below, above = (widen(np.array([max(bits - 1, 0), bits + 1], np.uint16))).tolist()
+    bits = int(to_bf16(np.array([abs(value)]))[0])
+    below, above = (from_bf16(np.array([max(bits - 1, 0), bits + 1], np.uint16))).tolist()
     distance = abs(Fraction(abs(value)) - Fraction(abs(got)))
     others = [abs(Fraction(abs(value)) - Fraction(b)) for b in (below, above) if math.isfinite(b)]
     assert all(distance <= other for other in others if bits or other)
@@ -271,7 +271,7 @@ def test_f64_is_rounded_to_bf16_once(value):
 def test_f64_next_to_a_tie_rounds_to_the_nearest():
     even = np.arange(1.0, 1.5, 2**-6)  # midpoints lie 2**-8 above, where ties go down
     for side, want in ((2.0**-40, even + 2**-7), (0.0, even), (-(2.0**-40), even)):
-        assert np.array_equal(widen(narrow(even + 2**-8 + side)), want)
+        assert np.array_equal(from_bf16(to_bf16(even + 2**-8 + side)), want)
 
 
 # Products

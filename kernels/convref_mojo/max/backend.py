@@ -35,10 +35,10 @@ def slots() -> Iterator[Slot]:
         yield from (Slot(name, kind, True) for kind in results)
 
 
-def missing() -> str | None:
+def why_missing() -> str | None:
     if find_spec("max") is None or find_spec("max.graph") is None:
         return f"MAX is not installed: {pip_command('max')}"
-    return build.missing()
+    return build.why_missing()
 
 
 @cache
@@ -76,7 +76,7 @@ class MaxBackend:
     def supports(self, call: Call) -> str | None:
         if call.dtype not in DTYPES:
             return f"no custom op for {call.dtype}, only for {', '.join(DTYPES)}"
-        return cpu.backend.supports(call) or missing()
+        return cpu.backend.supports(call) or why_missing()
 
     def run(self, call: Call, *operands: Any) -> tuple[Any, ...]:
         """Return the results by role, contiguous."""
@@ -99,14 +99,14 @@ class MaxBackend:
     @property
     def graph(self) -> Any:
         """The functions that add ops to a graph."""
-        if (reason := missing()) is not None:
+        if (reason := why_missing()) is not None:
             raise UnsupportedError(message(self.name, reason))
         from . import graph
 
         return graph
 
     def fingerprint(self) -> dict[str, str]:
-        if (reason := missing()) is not None:
+        if (reason := why_missing()) is not None:
             return {"missing": reason}
         from importlib.metadata import version
 

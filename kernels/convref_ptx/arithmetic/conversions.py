@@ -69,7 +69,7 @@ def _to_whole(mode: str, ftz: str | None, kind: str, a: Array) -> Array:
     return numbers.rounded(found, kind) if kind in ("f16", "bf16") else found
 
 
-def _between(
+def _float_to_float(
     mode: str | None, ftz: str | None, sat: str | None, to: str, kind: str, a: Array
 ) -> Array:
     value = (flush(a) if ftz and kind == "f32" else a).astype(np.float64)
@@ -95,7 +95,7 @@ def _pair(mode: str, relu: str | None, to: str, upper: Array, lower: Array) -> A
 
 
 @cache
-def small(kind: str) -> Array:
+def fp8_values(kind: str) -> Array:
     """Return the 256 values of an 8-bit type as float64."""
     code = np.arange(256)
     bits, bias = (3, 7) if kind == "e4m3" else (2, 15)
@@ -115,7 +115,7 @@ def _to_small(relu: str | None, kind: str, *parts: Array) -> Array:
     if len(parts) == 1:  # two 16-bit floats in one register
         halves = numbers.as_type(parts[0].view(np.uint16), "f16").reshape(-1, 2)
         parts = (halves[:, 1], halves[:, 0])
-    values = small(kind)[:128]
+    values = fp8_values(kind)[:128]
     top = int(np.flatnonzero(np.isfinite(values))[-1])
     codes = []
     for part in parts:
@@ -130,7 +130,7 @@ def _to_small(relu: str | None, kind: str, *parts: Array) -> Array:
 
 
 def _from_small(kind: str, a: Array) -> Array:
-    wide = small(kind)[a.view(np.uint8)].astype(np.float16)
+    wide = fp8_values(kind)[a.view(np.uint8)].astype(np.float16)
     return np.where(np.isnan(wide), np.uint16(0x7FFF), wide.view(np.uint16)).view(np.uint32)
 
 
@@ -138,7 +138,7 @@ row(rf"cvt\.(rni|rzi|rmi|rpi)(\.ftz)?\.({_INT})\.({_FLOAT})", "{3}", _to_integer
 row(rf"cvt\.(rni|rzi|rmi|rpi)(\.ftz)?\.({_FLOAT})\.\3", "{2}", _to_whole)
 row(r"(add|sub|mul|fma)\.r([zmp])(\.ftz)?(\.sat)?\.f32", "f32 f32 f32", _directed)
 row(r"(add|sub|mul|fma)\.r(n)(\.ftz)?(\.sat)\.f32", "f32 f32 f32", _directed)
-row(rf"cvt(?:\.(rn|rz))?(\.ftz)?(\.sat|\.relu)?\.({_FLOAT})\.({_FLOAT})", "{4}", _between)
+row(rf"cvt(?:\.(rn|rz))?(\.ftz)?(\.sat|\.relu)?\.({_FLOAT})\.({_FLOAT})", "{4}", _float_to_float)
 row(rf"cvt\.(rn)\.({_FLOAT})\.({_INT})", "{2}", _from_integer)
 row(r"cvt\.(rn|rz)(\.relu)?\.(bf16|f16)x2\.f32", "f32 f32", _pair)
 row(r"cvt\.rn\.satfinite(\.relu)?\.(e4m3|e5m2)x2\.f32", "f32 f32", _to_small)

@@ -150,7 +150,7 @@ class Box(NamedTuple):
         current = m.barriers.get(barrier.place)
         refuse(current is not barrier, self.text, "its mbarrier was invalidated")
         barrier.bytes, barrier.filled = barrier.bytes - value.nbytes, self.text
-        barrier.settle()
+        barrier.complete_phase()
 
 
 def box_of(

@@ -31,12 +31,12 @@ class Barrier:
         self.last: tuple[Instruction, int] | None = None  # arrival, and its lane
         self.filled = ""  # the last copy whose bytes arrived
 
-    def settle(self) -> None:
+    def complete_phase(self) -> None:
         """Complete the phase if no arrivals and bytes are pending."""
         if self.pending == 0 and self.bytes == 0:
             self.phase, self.pending, self.seen = self.phase + 1, self.count, self.clock.copy()
 
-    def passed(self, parity: Array) -> Array:
+    def phase_is_over(self, parity: Array) -> Array:
         return (self.phase - parity) % 2 == 1
 
 
@@ -78,7 +78,7 @@ def _arrive(m: Machine, i: Instruction, lanes: Array, expects: str | None) -> No
             why = "more arrivals than the mbarrier was initialized with"
             raise Fault(f"{i.text}: {why}; {history(m, barrier)}")
         barrier.last = i, int(lanes[mine][-1])
-        barrier.settle()
+        barrier.complete_phase()
 
 
 @operation(
@@ -93,7 +93,7 @@ def _wait_for_phase(m: Machine, i: Instruction, lanes: Array) -> None:
     wanted = m.read(i, parity, "u32", lanes).astype(np.int64) & 1
     over = np.zeros(len(lanes), bool)
     for barrier, mine in barriers(m, i, at, lanes):
-        over[mine] = barrier.passed(wanted[mine])
+        over[mine] = barrier.phase_is_over(wanted[mine])
         warps = np.unique(m.warp[lanes[mine & over]])
         m.shared.clock[warps] = np.maximum(m.shared.clock[warps], barrier.seen)
         m.at[lanes[mine]] = barrier.place

@@ -61,7 +61,7 @@ class Instruction(NamedTuple):
 
 
 @dataclass(eq=False)
-class Program:
+class PtxProgram:
     """An entry of a PTX text, from `parse`."""
 
     name: str
@@ -90,7 +90,7 @@ class Program:
         """Whether anything may complete later than it is issued."""
         return any(_ASYNCHRONOUS.match(i.op) for i in self.code)
 
-    def located(self, text: str, why: str) -> str:
+    def message_at(self, text: str, why: str) -> str:
         """Return a message for the first instruction with a text, with its place in the source."""
         where = next((f" ({i.where})" for i in self.code if i.where and i.text == text), "")
         return f"{text}: {why}{where}" if text else ""
@@ -142,7 +142,7 @@ _BOUND = re.compile(r"\.(?:max|req)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))
 
 
 @lru_cache(maxsize=64)
-def parse(text: str, name: str = "") -> Program:
+def parse(text: str, name: str = "") -> PtxProgram:
     """Return an entry, by default the first; raise a Fault if a statement has an unknown form."""
     loc = r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)([^\n]*)"
     text = re.sub(loc, _line_of, text, flags=re.MULTILINE)
@@ -153,7 +153,7 @@ def parse(text: str, name: str = "") -> Program:
     if found is None:
         raise Fault(f"no .visible .entry {name}".rstrip())
     name, parameters, directives = found.groups()
-    program = Program(name, _parameters(parameters))
+    program = PtxProgram(name, _parameters(parameters))
     program.addresses.update({p.name: PARAMETERS + p.offset for p in program.parameters})
     if bound := _BOUND.search(directives):
         program.max_threads = prod(int(n or 1) for n in bound.groups())
@@ -163,7 +163,7 @@ def parse(text: str, name: str = "") -> Program:
     parameters = [p.name for p in program.parameters]
     body, functions = _statements(text[found.end() :]), Functions(text, _statements)
     statements = inlined(body, functions, parameters)
-    _place(program, _outside(text[: found.start()]) + ";".join(statements))
+    _place(program, _without_bodies(text[: found.start()]) + ";".join(statements))
     where, callers = "", dict[str, str]()
     for statement in statements:
         if statement.startswith(".loc "):
@@ -239,7 +239,7 @@ def _statements(text: str) -> list[str]:
     return [part for part in body.split(";") if part]
 
 
-def _outside(text: str) -> str:
+def _without_bodies(text: str) -> str:
     """Return a text without what is within braces: the bodies of other entries."""
     count = 1
     while count:
@@ -247,7 +247,7 @@ def _outside(text: str) -> str:
     return text
 
 
-def _place(program: Program, text: str) -> None:
+def _place(program: PtxProgram, text: str) -> None:
     """Place the variables that a text declares: dynamic shared memory, without a size, last."""
     for match in sorted(_VARIABLE.finditer(text), key=lambda match: match[5] == "[]"):
         space, align, bits, name, shape = match.groups()
@@ -257,7 +257,7 @@ def _place(program: Program, text: str) -> None:
         program.sizes[space] = start + size
 
 
-def _place_initial(program: Program, text: str) -> None:
+def _place_initial(program: PtxProgram, text: str) -> None:
     """Place the variables in constant and global memory; what has no initial value is zero."""
     for match in _INITIAL.finditer(text):
         space, align, kind, name, shape, values = match.groups()
@@ -277,7 +277,7 @@ def _place_initial(program: Program, text: str) -> None:
         program.constants += bytes(start - len(program.constants)) + content
 
 
-def _add(program: Program, statement: str, where: str) -> None:
+def _add(program: PtxProgram, statement: str, where: str) -> None:
     if statement.endswith(":"):
         program.labels[statement[:-1]] = len(program.code)
     elif statement.startswith(".reg"):
@@ -295,7 +295,7 @@ def _add(program: Program, statement: str, where: str) -> None:
         program.code.append(_instruction(program, statement, where))
 
 
-def _instruction(program: Program, text: str, where: str) -> Instruction:
+def _instruction(program: PtxProgram, text: str, where: str) -> Instruction:
     guard = _GUARD.match(text)
     rest = text[guard.end() :] if guard else text
     op, _, words = rest.partition(" ")
@@ -311,7 +311,7 @@ def _split(words: str) -> list[str]:
     return [word.strip() for word in found if word.strip()]
 
 
-def _operand(program: Program, word: str) -> Any:
+def _operand(program: PtxProgram, word: str) -> Any:
     if word.startswith("{"):
         return tuple(_operand(program, item) for item in _split(word[1:-1]))
     if word.startswith("["):

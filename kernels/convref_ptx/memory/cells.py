@@ -78,6 +78,6 @@ def element_of(value: Array) -> Array:
     return rows.view(f"V{rows.shape[1]}")[:, 0]
 
 
-def differing(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
+def differing_parts(a: Array, b: Array, shape: tuple[int, ...]) -> Array:
     """Return which parts of elements differ, as (element,) or (element, part)."""
     return (bytes_of(a) != bytes_of(b)).reshape(*shape, -1).any(-1)

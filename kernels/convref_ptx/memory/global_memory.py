@@ -10,7 +10,7 @@ from ..arithmetic.numbers import Array, Undefined, distinct
 from ..decode.program import Fault, refuse
 from ..watch.races import ANOTHER
 from .allocations import BASE, GAP, Allocation, Pointer
-from .cells import CheckedMemory, bytes_of, differing, element_of
+from .cells import CheckedMemory, bytes_of, differing_parts, element_of
 from .shared_memory import SharedMemory
 
 NONE, SEVERAL = -1, -2  # blocks
@@ -115,7 +115,7 @@ class GlobalMemory(CheckedMemory):
         written = np.flatnonzero(self.writer != NONE)
         return written, self.lines(self.grain)[written], np.flatnonzero(self.reader != NONE)
 
-    def take(self, cells: Array, values: Array) -> None:
+    def apply_writes(self, cells: Array, values: Array) -> None:
         """Write to cells what another process wrote."""
         self.lines(self.grain)[cells] = values
 
@@ -141,7 +141,7 @@ class GlobalMemory(CheckedMemory):
         if self.owners is not None:
             wrong |= self.owners[allocation] != self.launch[lanes]
         if wrong.any():
-            refuse(wrong, text, self._outside(int(place[wrong][0]), size))
+            refuse(wrong, text, self._distance_to_allocation(int(place[wrong][0]), size))
         if self.gaps is not None:
             wrong = self.gaps.reshape(-1, size)[place // size].any(1)
             if wrong.any():
@@ -170,7 +170,7 @@ class GlobalMemory(CheckedMemory):
             if self.was_read[allocation[~changed]].any():
                 raise Unrecorded
 
-    def _outside(self, place: int, size: int) -> str:
+    def _distance_to_allocation(self, place: int, size: int) -> str:
         """Return how far an access is from the nearest allocation."""
         near = []
         for allocation, start in self.allocations.items():
@@ -210,10 +210,13 @@ class GlobalMemory(CheckedMemory):
         self._change(text, place, allocation)
         cells, lines, line = self.cells(place, size), self.lines(size), place // size
         before = lines[line]
-        self._write(text, cells, lanes, strong, lambda: differing(before, value, cells.shape))
+        self._write(text, cells, lanes, strong, lambda: differing_parts(before, value, cells.shape))
         lines[line] = value
         if not np.array_equal(bytes_of(after := lines[line]), bytes_of(value)):
-            wrong, why = differing(after, value, place.shape), "two threads write to one address"
+            wrong, why = (
+                differing_parts(after, value, place.shape),
+                "two threads write to one address",
+            )
             self.refuse_race(wrong, f"{text}: race, {why}", cells[:, 0], lanes, True)
 
     def update(self, text: str, address: Array, size: int, lanes: Array) -> Array:
@@ -224,7 +227,7 @@ class GlobalMemory(CheckedMemory):
         self._write(text, cells, lanes, True, lambda: np.ones(cells.shape, bool))
         return place
 
-    def _unseen(self, cells: Array, lanes: Array, strong: bool) -> Array:
+    def _races_with_write(self, cells: Array, lanes: Array, strong: bool) -> Array:
         """Return whether the last write of each cell races with an access of lanes to it."""
         if not ((writer := self.writer[cells]) != NONE).any():
             return np.zeros(cells.shape, bool)
@@ -235,7 +238,7 @@ class GlobalMemory(CheckedMemory):
         """Record a read; return a mask of the cells that it races for, None if there are none."""
         if self.note is not None:
             self.note(text, cells, lanes, False)
-        unseen, now = self._unseen(cells, lanes, strong), self.shared.now(lanes)
+        unseen, now = self._races_with_write(cells, lanes, strong), self.shared.now(lanes)
         if unseen.any() and self.cause is None:
             why, by = "reads what another thread wrote", (self.writer[cells], self.warp[cells])
             self.cause = self.race(unseen, f"{text}: race, {why}", cells, lanes, True, *by)
@@ -266,7 +269,7 @@ class GlobalMemory(CheckedMemory):
         """Record a write; `differs` returns in which cells it stores another value."""
         if self.note is not None:
             self.note(text, cells, lanes, True)
-        if (wrong := self._unseen(cells, lanes, strong)).any():
+        if (wrong := self._races_with_write(cells, lanes, strong)).any():
             why, by = "writes what another thread wrote", (self.writer[cells], self.warp[cells])
             self.refuse_race(wrong & differs(), f"{text}: race, {why}", cells, lanes, True, *by)
         if ((reader := self.reader[cells]) != NONE).any():

@@ -10,7 +10,7 @@ import numpy as np
 from ..arithmetic.numbers import Array, Undefined
 from ..decode.program import CHUNK, refuse
 from ..watch.races import ANY
-from .cells import CheckedMemory, bytes_of, differing, element_of
+from .cells import CheckedMemory, bytes_of, differing_parts, element_of
 
 IN_FLIGHT, UNWRITTEN = 1 << 30, 1 << 30 | 1  # times later than any clock
 
@@ -140,11 +140,11 @@ class SharedMemory(CheckedMemory):
         place = self.places(text, address, size := value.itemsize, lanes)
         lines, line, cells = self.lines(size), place // size, self.cells(place, size)
         before = lines[line]
-        self.look(text, cells, lanes, True, lambda: differing(before, value, cells.shape))
+        self.look(text, cells, lanes, True, lambda: differing_parts(before, value, cells.shape))
         self._write(cells, lanes, False)
         lines[line] = value
         if not np.array_equal(bytes_of(after := lines[line]), bytes_of(value)):
-            differ = differing(after, value, place.shape)
+            differ = differing_parts(after, value, place.shape)
             # Of the lanes of one warp, any one is stored: replicas of a sum may be rounded apart.
             places, inverse = np.unique(line, return_inverse=True)
             warp, last = self.warp[lanes], np.zeros(len(places), np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arithmetic.numbers import Array
 from ..asynchronous.maps import TensorMap
-from ..decode.program import Fault, Program, refuse
+from ..decode.program import Fault, PtxProgram, refuse
 from ..memory.allocations import BASE, Allocation
 from ..memory.global_memory import GlobalMemory, Raced, Unrecorded
 from ..tensor_cores import sums
@@ -24,7 +24,7 @@ from .machine import Machine
 
 
 def launch(
-    program: Program,
+    program: PtxProgram,
     grid: Sequence[int],
     threads: Sequence[int],
     arguments: Sequence[Allocation | TensorMap | bytes | None],
@@ -70,7 +70,7 @@ def launch(
 
 
 def launch_all(
-    program: Program,
+    program: PtxProgram,
     grids: Sequence[Sequence[int]],
     threads: Sequence[int],
     arguments: Sequence[Sequence[Allocation | TensorMap | bytes | None]],
@@ -94,7 +94,7 @@ def launch_all(
 
 
 def _run(
-    program: Program,
+    program: PtxProgram,
     grids: Sequence[Sequence[int]],
     threads: Sequence[int],
     arguments: Sequence[Any],
@@ -116,7 +116,7 @@ def _run(
 class _Run:
     """What some launches of a program are given."""
 
-    program: Program
+    program: PtxProgram
     grids: Sequence[Sequence[int]]  # of each launch, as the arguments are
     threads: Sequence[int]
     arguments: Sequence[Sequence[Any]]
@@ -203,7 +203,7 @@ class _Run:
             if not any((part.was_read & changed).any() for part in parts):
                 break  # else reads are recorded that were not
         memory = self.memory(Raced(), changed)
-        if sound := processes.joined(memory, parts):
+        if sound := processes.merge_parts(memory, parts):
             memory.write_back()
         return sound
 
@@ -243,7 +243,7 @@ class _Run:
         if memory.cause is not None:
             return self.explained(memory.cause, raced, before)
         if "undefined bits" in text:
-            return self.program.located(memory.unwritten, "reads memory that was not written")
+            return self.program.message_at(memory.unwritten, "reads memory that was not written")
         return ""
 
     def explained(self, fault: Fault, raced: Raced, before: Array) -> str:

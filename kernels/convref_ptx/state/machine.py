@@ -12,7 +12,7 @@ from ..asynchronous.copies import Box, Groups
 from ..asynchronous.maps import TensorMap
 from ..asynchronous.mbarriers import Barrier
 from ..decode import opcodes
-from ..decode.program import WARP, Fault, Instruction, Program, refuse
+from ..decode.program import WARP, Fault, Instruction, PtxProgram, refuse
 from ..memory.global_memory import GlobalMemory
 from ..memory.shared_memory import SharedMemory
 from ..memory.thread_memory import ConstantMemory, LocalMemory
@@ -37,7 +37,7 @@ class Machine:
     """
 
     def __init__(
-        self, program: Program, memory: GlobalMemory, values: list[Array],
+        self, program: PtxProgram, memory: GlobalMemory, values: list[Array],
         maps: list[dict[int, TensorMap]], seed: int, late: Sequence[bool], room: int,
         tensor_cores: str, watch: Watch | None = None,
     ) -> None:  # fmt: skip
@@ -95,7 +95,7 @@ class Machine:
             for lane in () if reported else lanes[watch.hits(cells)].tolist():
                 where = next((i.where for i in self.program.code if i.text == text), "")
                 by = int(self.memory.block[lane]), int(self.shared.columns[lane])
-                place = self.place(where, lane)
+                place = self.location(where, lane)
                 watch.seen.append(Access((batch, lane), writes, *by, text, place))
 
         if not watch.conflict.shared:
@@ -176,7 +176,7 @@ class Machine:
                 self._release()
         begun = self.groups["cp.async.bulk"].begun + self.groups["wgmma"].begun
         for text in [*(work.text for work, *_ in begun), *(box.text for box, _ in self.loads)]:
-            raise Fault(self.program.located(text, "the kernel exits without waiting for it"))
+            raise Fault(self.program.message_at(text, "the kernel exits without waiting for it"))
 
     def _advance(self, group: Array) -> None:
         """Run the threads of a group until each waits or has exited, lowest instruction first.
@@ -188,10 +188,12 @@ class Machine:
         while len(active := np.flatnonzero(group & (self.state == RUNNING))):
             if (steps := self._steps - begin) > 2 * PATIENCE:
                 return
-            lanes = self._next(self.all if len(active) == self.count else active, steps > PATIENCE)
+            lanes = self._lanes_to_run(
+                self.all if len(active) == self.count else active, steps > PATIENCE
+            )
             self._run_block(lanes, int(self.pc[lanes[0]]), len(lanes) == len(active))
 
-    def _next(self, active: Array, any_next: bool) -> Array:
+    def _lanes_to_run(self, active: Array, any_next: bool) -> Array:
         """Return the threads at the lowest, or any, instruction that needs no more of their warps.
 
         A convergent instruction waits for whole warps.
@@ -204,12 +206,12 @@ class Machine:
         for pc in self.rng.permutation(found) if any_next else found:
             lanes = active[at == pc]
             if self.code[pc][0].convergent:
-                lanes = lanes[self._whole(lanes)]
+                lanes = lanes[self._in_whole_warps(lanes)]
             if len(lanes):
                 return lanes
         return active[at == least]
 
-    def _whole(self, lanes: Array) -> Array:
+    def _in_whole_warps(self, lanes: Array) -> Array:
         """Return for each of some threads whether its whole warp is among them."""
         warps = self.warp[lanes]
         alive = np.bincount(self.warp[self.state != EXITED], minlength=warps.max() + 1)
@@ -227,7 +229,7 @@ class Machine:
             refuse(pc == len(self.code), self.program.name, "runs past its end")
             (function, words, diverges, convergent), i = self.code[pc]
             if convergent and pc != begin and not whole:
-                whole = bool(self._whole(lanes).all())
+                whole = bool(self._in_whole_warps(lanes).all())
                 if not whole:
                     break
             pc += 1
@@ -238,7 +240,7 @@ class Machine:
             chosen = lanes
             try:
                 if i.predicate:
-                    chosen = self._guarded(i, lanes)
+                    chosen = self._lanes_with_predicate(i, lanes)
                 if len(chosen):
                     function(self, i, chosen, *words)
             except Fault as fault:
@@ -255,12 +257,12 @@ class Machine:
         """Return a fault of an instruction with its place in the source and its first thread."""
         row, count = fault.row
         lane = int(lanes[row]) if count == len(lanes) else int(lanes[0]) if len(lanes) == 1 else -1
-        words = self.place(i.where, lane)
+        words = self.location(i.where, lane)
         found = Fault(f"{fault} ({words})" if words else str(fault))
         found.conflict = fault.conflict
         return found
 
-    def place(self, where: str, lane: int) -> str:
+    def location(self, where: str, lane: int) -> str:
         """Return a line of the source with a thread, which is unknown if negative."""
         words = [where] * bool(where)
         if lane >= 0:
@@ -274,7 +276,7 @@ class Machine:
         block = int(self.memory.block[lane]) - int(self.first[launch])
         return tuple(map(int, np.unravel_index(block, self.grids[launch][::-1])[::-1]))
 
-    def _guarded(self, i: Instruction, lanes: Array) -> Array:
+    def _lanes_with_predicate(self, i: Instruction, lanes: Array) -> Array:
         """Return the lanes for which the predicate of an instruction holds."""
         lax = -1
         if i.op.startswith("bra") and (self.memory.cause or self.memory.raced_before):
@@ -310,7 +312,7 @@ class Machine:
         blocked = np.flatnonzero(self.state == AT_MBARRIER)
         for place in numbers.distinct(self.at[blocked]):
             lanes = blocked[self.at[blocked] == place]
-            self._resume(lanes[self.barriers[int(place)].passed(self.need[lanes])])
+            self._resume(lanes[self.barriers[int(place)].phase_is_over(self.need[lanes])])
         running = np.bincount(self.block[self.state == RUNNING], minlength=len(alive))
         for block in np.flatnonzero((alive > 0) & (running == 0)):
             self._progress(int(block))
@@ -372,7 +374,7 @@ class Machine:
                 held = self._constant(operand, kind)
         elif operand in self.fragments:
             self._check_not_in_flight(i, operand, lanes)
-        pattern = self.taken(held, lanes)
+        pattern = self.in_lanes(held, lanes)
         if lax < 1 and (undefined := self.undefined_bits(operand, lanes)) is not None:
             refuse(lax < 0, i.text, f"{operand} has undefined bits")
             pattern = pattern & ~undefined
@@ -407,7 +409,7 @@ class Machine:
         """Return a mask of the undefined bits of a register, None if there are none."""
         if operand not in self.undefined or self.defined_in.get(operand) is lanes:
             return None
-        found = self.taken(self.undefined[operand], lanes)
+        found = self.in_lanes(self.undefined[operand], lanes)
         if found.any():
             return found
         self.defined_in[operand] = lanes
@@ -460,7 +462,7 @@ class Machine:
             _lines(found)[warps] = _lines(value)
         return found
 
-    def taken(self, array: Array, lanes: Array) -> Array:
+    def in_lanes(self, array: Array, lanes: Array) -> Array:
         """Return the values of a register in some lanes."""
         if lanes is self.all:
             return array

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arithmetic.numbers import Array
-from ..decode.program import Program
+from ..decode.program import PtxProgram
 from ..memory.global_memory import GlobalMemory
 
 _EXCHANGES = re.compile(r"(?:atom|red|cp\.reduce|[ls][dt]\.(?:volatile|relaxed|acquire|release))\b")
@@ -32,7 +32,7 @@ class Part(NamedTuple):
     changed: Array  # of each allocation, whether there were writes to it
 
 
-def are_independent(program: Program) -> bool:
+def are_independent(program: PtxProgram) -> bool:
     """Return whether no instruction of a program passes values between blocks."""
     return not any(_EXCHANGES.match(i.op) for i in program.code)
 
@@ -74,7 +74,7 @@ def _received(end: Any) -> Part | None:
     return found
 
 
-def joined(memory: GlobalMemory, parts: list[Part]) -> bool:
+def merge_parts(memory: GlobalMemory, parts: list[Part]) -> bool:
     """Write what processes wrote to a memory; return whether their accesses are independent."""
     owner = np.zeros(len(memory.writer), np.int16)
     for n, part in enumerate(parts, 1):
@@ -86,5 +86,5 @@ def joined(memory: GlobalMemory, parts: list[Part]) -> bool:
         if ((by != 0) & (by != n)).any():
             return False
     for part in parts:
-        memory.take(part.written, part.values)
+        memory.apply_writes(part.written, part.values)
     return True

@@ -35,7 +35,7 @@ _SPANS = np.array([16, 128, 64, 32])  # bytes of the lines of a descriptor, by i
 
 def _numbers(words: Array, kind: str) -> Array:
     if kind in models.EIGHT_BITS:
-        return conversions.small(kind)[words]
+        return conversions.fp8_values(kind)[words]
     if kind == "tf32":
         words, kind = words & np.uint32(0xFFFFE000), "f32"
     return numbers.as_type(words, kind).astype(np.float64)
@@ -300,7 +300,7 @@ def _multiply_later(
             one = one.reshape(len(first), 64, -1)
         else:
             two = two[group[over]]
-        words = [m.taken(m.registers[name], here) for name in to]
+        words = [m.in_lanes(m.registers[name], here) for name in to]
         sums = _tile(m, words, here, ("sums", form), partial(_sums, to=form))
         sums = sums if add.all() else np.where(adds[over], sums, sums.dtype.type(0))
         sums = sums.reshape(*one.shape[:2], len(columns))

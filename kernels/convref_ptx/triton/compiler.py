@@ -29,7 +29,7 @@ class Compiler(CUDABackend):
 
 
 @contextmanager
-def unassembled() -> Iterator[None]:
+def stop_at_ptx() -> Iterator[None]:
     """Let Triton compile for NVIDIA up to PTX: what it returns as the binary is the PTX."""
     nvidia = replace(backends["nvidia"], compiler=Compiler)
     with mock.patch.dict(backends, nvidia=nvidia):

@@ -51,7 +51,7 @@ class Placed(TorchFunctionMode):
             return args[0]
         if function is torch.device:  # used in another call
             return function(*args, **given)
-        host = _hosted(function, [*args, *given.values()])
+        host = _is_on_cpu(function, [*args, *given.values()])
         given.pop("pin_memory", None)
         copies = False
         if function in _TO:
@@ -59,7 +59,9 @@ class Placed(TorchFunctionMode):
             if not copies and function is not torch.Tensor.to:
                 return args[0]
             function = torch.Tensor.to
-        made = function(*map(_moved, args), **{name: _moved(v) for name, v in given.items()})
+        made = function(
+            *map(_to_cpu_device, args), **{name: _to_cpu_device(v) for name, v in given.items()}
+        )
         if copies and made is args[0]:
             made = made.clone()
         for each in made if isinstance(made, (tuple, list)) else [made]:
@@ -68,7 +70,7 @@ class Placed(TorchFunctionMode):
         return made
 
 
-def _hosted(function: Any, given: Sequence[Any]) -> bool:
+def _is_on_cpu(function: Any, given: Sequence[Any]) -> bool:
     """Return whether the result of a function is on the CPU: as asked, else as its tensors."""
     if function in (torch.Tensor.cpu, torch.Tensor.cuda):
         return function is torch.Tensor.cpu
@@ -83,7 +85,7 @@ def _hosted(function: Any, given: Sequence[Any]) -> bool:
     return bool(tensors) and all(map(on_host, tensors))
 
 
-def _moved(value: Any) -> Any:
+def _to_cpu_device(value: Any) -> Any:
     return torch.device("cpu") if _is_cuda(value) else value
 
 

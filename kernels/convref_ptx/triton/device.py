@@ -26,9 +26,9 @@ from ..decode.program import Fault, parse
 from ..memory.allocations import Allocation
 from ..state.launch import launch
 from ..tensor_cores import sums
-from .compiler import unassembled
+from .compiler import stop_at_ptx
 from .cuda import SMS, on_cpu
-from .tensors import SCRATCH, Address, Descriptor, Operands, tracked
+from .tensors import SCRATCH, Address, Descriptor, Operands, track_undefined
 
 ARCHS = ("80", "86", "89", "90", "100", "120")  # that Triton compiles for; "a" may follow
 WARP = 32
@@ -42,7 +42,7 @@ def device(
     *,
     seed: int = 0,
     late: bool = False,
-    findings: list[Finding] | None = None,
+    findings: list[LaunchFinding] | None = None,
     cuda: bool = True,
     bounds: str = "tensor",
     writable: Collection[str] | None = None,
@@ -87,11 +87,11 @@ def device(
     sums.check(tensor_cores)
     made = Device(int(number), seed, late, findings, bounds, writable, tensor_cores, jobs)
     with (
-        unassembled(),
+        stop_at_ptx(),
         mock.patch.object(driver, "_active", made),
         mock.patch.multiple(triton.testing, do_bench=_untimed, do_bench_cudagraph=_untimed),
         on_cpu(made.arch) if cuda else contextlib.nullcontext(),
-        tracked(),
+        track_undefined(),
     ):
         yield made
 
@@ -102,7 +102,7 @@ def _untimed(call: Any, *_: Any, quantiles: Sequence[float] | None = None, **__:
 
 
 @dataclass(frozen=True)
-class Finding:
+class LaunchFinding:
     """What a launch did wrong: the kernel, its grid and arguments, and the text of the Fault."""
 
     kernel: str
@@ -204,7 +204,7 @@ class Device:
     arch: int
     seed: int
     late: bool
-    findings: list[Finding] | None = None
+    findings: list[LaunchFinding] | None = None
     bounds: str = "tensor"
     writable: Collection[str] | None = None
     tensor_cores: str = "exact"
@@ -229,7 +229,7 @@ class Device:
                 if isinstance(given, Allocation) and given.undefined is not None:
                     given.undefined[...] = 0
             shown = tuple(map(_shown, values))
-            self.findings.append(Finding(program.name, grid, shown, str(fault)))
+            self.findings.append(LaunchFinding(program.name, grid, shown, str(fault)))
 
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("cuda", self.arch, WARP)

@@ -177,13 +177,13 @@ class Tracked(TorchDispatchMode):
         made = function(*args, **(kwargs or {}))
         if function.overloadpacket.__name__ in _EMPTY and function.namespace == "aten":
             _poison(made)
-        for n, name in _written(function):
+        for n, name in _written_arguments(function):
             define(args[n] if n < len(args) else (kwargs or {}).get(name))
         return made
 
 
 @cache
-def _written(function: Any) -> list[tuple[int, str]]:
+def _written_arguments(function: Any) -> list[tuple[int, str]]:
     """Return the positions and names of the arguments that an operation writes to."""
     given = enumerate(function._schema.arguments)
     return [(n, a.name) for n, a in given if a.alias_info is not None and a.alias_info.is_write]
@@ -215,7 +215,7 @@ def define(value: Any) -> None:
 
 
 @contextlib.contextmanager
-def tracked() -> Iterator[None]:
+def track_undefined() -> Iterator[None]:
     """Follow the undefined memory of the tensors that are made within this context."""
 
     def defining(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,7 +48,7 @@ def history(m: Machine, barrier: Barrier) -> str:
     last = "no arrival"
     if barrier.last is not None:
         i, lane = barrier.last
-        last = f"last arrival by {i.text} ({m.place(i.where, lane)})"
+        last = f"last arrival by {i.text} ({m.location(i.where, lane)})"
     return (
         f"mbarrier at {m.shared.described(barrier.place)}: in phase {barrier.phase}, "
         f"{barrier.pending} of {barrier.count} arrivals and {barrier.bytes} bytes pending, {last}"

@@ -57,8 +57,8 @@ class PartlyDefined(GlobalMemory):
             refuse(undefined.any(1), text, "updates memory that was not written")
         return place
 
-    def take(self, cells: Array, values: Array) -> None:
-        super().take(cells, values)
+    def apply_writes(self, cells: Array, values: Array) -> None:
+        super().apply_writes(cells, values)
         self.undefined.reshape(-1, self.grain)[cells] = 0
 
     def write_back(self) -> None:

@@ -135,7 +135,7 @@ def _compile(
     options = {**OPTIONS, **specialization.options}
     start = time.perf_counter()
     how = contextlib.nullcontext() if assembled else _to_ptx()
-    with triton.knobs.compilation.scope(), how, _caught() as printed:
+    with triton.knobs.compilation.scope(), how, _capture_output() as printed:
         triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
         try:
             made = triton.compile(source, target=goal, options=options)
@@ -154,9 +154,9 @@ def _compile(
 
 
 def _to_ptx() -> contextlib.AbstractContextManager[None]:
-    from convref_ptx.triton.compiler import unassembled  # Triton may have no compiler for NVIDIA
+    from convref_ptx.triton.compiler import stop_at_ptx  # Triton may have no compiler for NVIDIA
 
-    return unassembled()
+    return stop_at_ptx()
 
 
 def _assemble(
@@ -180,7 +180,7 @@ def _language(kernel: Any) -> type[ASTSource]:
 
 
 @contextlib.contextmanager
-def _caught() -> Iterator[io.StringIO]:
+def _capture_output() -> Iterator[io.StringIO]:
     """Collect the output to stdout and stderr, that of C++ too."""
     text = io.StringIO()
     with tempfile.TemporaryFile() as file, contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -259,7 +259,7 @@ def _in_workers(
         futures: list[Future[Compiled | CompileError]] = []
         with contextlib.suppress(BrokenProcessPool):
             for specialization in specializations:
-                futures.append(pool.submit(_try, specialization, arch))
+                futures.append(pool.submit(_compile_or_error, specialization, arch))
         missing = [None] * (len(specializations) - len(futures))
         return [*map(_outcome, futures), *missing]
 
@@ -282,17 +282,17 @@ def _follow(life: Connection, folder: str) -> None:
     tempfile.tempdir = folder
     os.setpgrp()  # an interrupt at the terminal goes to the parent only
     # A pool that lost a worker terminates the others; their assemblers must end, too.
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _kill_group)
     threading.Thread(target=_wait_for_end, args=(life,), daemon=True).start()
 
 
 def _wait_for_end(life: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         life.recv_bytes()
-    _end()
+    _kill_group()
 
 
-def _end(*_: object) -> None:
+def _kill_group(*_: object) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
@@ -303,7 +303,7 @@ def _outcome(future: Future[Compiled | CompileError]) -> Compiled | CompileError
         return None
 
 
-def _try(specialization: Specialization, arch: str) -> Compiled | CompileError:
+def _compile_or_error(specialization: Specialization, arch: str) -> Compiled | CompileError:
     try:
         return compile(specialization, arch)
     except CompileError as error:

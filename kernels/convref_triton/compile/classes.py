@@ -109,7 +109,7 @@ def gluon_specimens(arch: str) -> Iterator[Specimen]:
         for shape, text, fusion in _gluon_lines(size):
             example = Example("", shape, size, number, f"{text}:{NUMBERS[number]}:mem=nhwc")
             call = parse(f"{example.line}:dev=cuda").call
-            known = _extended(call, fusion)
+            known = _with_epilogue_operands(call, fusion)
             for choice in offered(call, known, arch):
                 if choice.kernel not in GLUON:
                     continue
@@ -118,7 +118,7 @@ def gluon_specimens(arch: str) -> Iterator[Specimen]:
                         yield Specimen(example, choice, launch, arch)
 
 
-def everything(arch: str) -> Iterator[Specimen]:
+def all_specimens(arch: str) -> Iterator[Specimen]:
     yield from specimens(examples(), every=True, arch=arch)
     yield from gluon_specimens(arch)
 
@@ -132,7 +132,7 @@ def _gluon_lines(size: str) -> Iterator[tuple[str, str, Fusion]]:
             yield name, SHAPES["fprop"].text.format(SIZES[size]), fusion
 
 
-def _extended(call: Call, fusion: Fusion) -> Mapping[str, Tensor]:
+def _with_epilogue_operands(call: Call, fusion: Fusion) -> Mapping[str, Tensor]:
     known = operands(call)
     if fusion != UNFUSED:
         y = call.problem.shape("y")

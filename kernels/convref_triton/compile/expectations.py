@@ -89,7 +89,7 @@ def configuration(specimen: Specimen) -> str:
     return f"{example.groups} {example.shape} {8 * specimen.itemsize} {tile}".strip()
 
 
-def _is(arch: str, *numbers: str) -> Callable[[Specimen], bool]:
+def _has_arch_and_numbers(arch: str, *numbers: str) -> Callable[[Specimen], bool]:
     return lambda s: s.arch == arch and s.example.number in numbers
 
 
@@ -108,7 +108,7 @@ WEAKER = (
     ),
     Weaker(
         "the parts of a tf32x3 product are split in registers",
-        _is("sm_90", "tf32x3"),
+        _has_arch_and_numbers("sm_90", "tf32x3"),
         lambda s: {"operands": "RS", "in_flight": 0, "stages": s.launch.stages - 1},
     ),
     Weaker(
@@ -134,7 +134,9 @@ def width(specimen: Specimen) -> int:
         vector = divisor if row.across_groups and _constant(specimen, "ALONE", True) else 1
     elif specimen.kernel == "flat":  # channels of a tap are one run
         vector = 1 if example.size == "ones" else _constant(specimen, "RUN")
-    elif _is("sm_90", "tf32")(specimen) and example.shape.startswith(("dgrad", "wgrad")):
+    elif _has_arch_and_numbers("sm_90", "tf32")(specimen) and example.shape.startswith(
+        ("dgrad", "wgrad")
+    ):
         vector = 1  # wgmma takes 32-bit operands along the sum only; here they are across it
     else:
         vector = max(min(divisor, NEIGHBOURS[example.groups]), run)  # packed to full runs
@@ -274,7 +276,7 @@ def main(wanted: list[str]) -> int:
     """Print the configurations that fall short; exit status 1 if there are any."""
     failed = 0
     for arch in wanted or aot.ARCHS:
-        for specimen, found in inspected(classes.everything(arch), arch):
+        for specimen, found in inspected(classes.all_specimens(arch), arch):
             if texts := shortfalls(specimen, found):
                 print(f"{specimen}: {'; '.join(texts)}")
                 failed += 1

@@ -24,14 +24,14 @@ WIDTHS = {"64": 2, "128": 4, "WIDE": 2}  # registers of a result, by a part of t
 FROM_REGISTERS = r"wgmma\.mma_async[^;{]*\{[^}]*\}\s*,\s*\{"
 
 
-def written(instruction: MachineInstruction) -> range:
+def registers_written(instruction: MachineInstruction) -> range:
     """Return the numbers of the registers that an instruction writes, other than a wgmma.
 
-    >>> written(MachineInstruction(0, "LDS.128", "R4, [R2+0x10]"))
+    >>> registers_written(MachineInstruction(0, "LDS.128", "R4, [R2+0x10]"))
     range(4, 8)
-    >>> written(MachineInstruction(0, "HMMA.16816.F32.BF16", "R8, R4, R2, R8"))
+    >>> registers_written(MachineInstruction(0, "HMMA.16816.F32.BF16", "R8, R4, R2, R8"))
     range(8, 12)
-    >>> written(MachineInstruction(0, "STS.128", "[R2], R4"))
+    >>> registers_written(MachineInstruction(0, "STS.128", "[R2], R4"))
     range(0, 0)
     """
     name, *parts = instruction.opcode.split(".")
@@ -81,7 +81,7 @@ def overwritten(code: Sequence[MachineInstruction]) -> tuple[str, ...]:
         used = {*_registers(accumulator, int(one.opcode.split("x")[1]) // 2)}
         used |= {*_registers(left, LEFT)}
         for other in in_flight(code, start):
-            if not other.opcode.startswith(WGMMA) and used & {*written(other)}:
+            if not other.opcode.startswith(WGMMA) and used & {*registers_written(other)}:
                 found.add(f"{other.opcode} {other.operands} at {other.position:#x}")
     return tuple(sorted(found))
 

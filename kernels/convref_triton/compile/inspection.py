@@ -14,7 +14,7 @@ from ..hopper.precompiled import assembler, assembler_version
 from ..plan.launch import KernelPlan
 from . import amdgcn, aot, hazards, layouts, sass
 from .aot import Compiled
-from .machine_code import MachineInstruction, Mma, accesses, hot_loop, matrix_loops
+from .machine_code import MachineInstruction, Mma, count_accesses, hot_loop, matrix_loops
 from .specialize import specialize
 
 SCHEDULERS = 4  # of an SM: each issues one instruction of one warp per cycle
@@ -89,7 +89,7 @@ def inspect(compiled: Compiled) -> Inspection:
     reader: Any = amdgcn if "hsaco" in compiled.asm else sass
     code = reader.parse(reader.text(compiled))
     loop, products = hot_loop(code, reader.read_mma)
-    loads, stores = accesses(code, reader.read_access)
+    loads, stores = count_accesses(code, reader.read_access)
     nvidia = {} if reader is amdgcn else _nvidia(compiled, code, loop, products)
     return Inspection(
         kernel=compiled.name,
@@ -97,10 +97,10 @@ def inspect(compiled: Compiled) -> Inspection:
         mma=Counter(product.name for product in products),
         loads=loads,
         stores=stores,
-        loop_loads=accesses(loop or [], reader.read_access)[0],
+        loop_loads=count_accesses(loop or [], reader.read_access)[0],
         registers=reader.registers(compiled),
         spills=reader.spills(code),
-        shared=shared(compiled),
+        shared=shared_bytes(compiled),
         loop=None if loop is None else len(loop),
         program=len(code),
         steps=matrix_loops(code, reader.read_mma),
@@ -134,7 +134,7 @@ def _nvidia(
     }
 
 
-def shared(compiled: Compiled) -> int:
+def shared_bytes(compiled: Compiled) -> int:
     dynamic: int = compiled.metadata["shared"]
     return dynamic if "hsaco" in compiled.asm else dynamic + sass.resources(compiled)["SHARED"]
 

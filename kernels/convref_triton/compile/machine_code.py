@@ -29,7 +29,7 @@ ReadMma = Callable[[MachineInstruction], Mma | None]
 ReadAccess = Callable[[MachineInstruction], tuple[str, str] | None]
 
 
-def accesses(
+def count_accesses(
     code: Iterable[MachineInstruction], read: ReadAccess
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return (loads, stores) of global memory, counted by kind and bytes."""

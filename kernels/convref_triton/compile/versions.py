@@ -76,7 +76,7 @@ def column() -> dict[str, str]:
     return {"kernel": triton.__version__, **found, "ptxas": assembler_version(assembler(ARCH))}
 
 
-def _of(folder: str) -> dict[str, str]:
+def _column_of(folder: str) -> dict[str, str]:
     path = os.pathsep.join((folder, *filter(None, sys.path)))
     command = [sys.executable, "-m", __spec__.name, "--column"]
     done = subprocess.run(
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--column"]:
         print(json.dumps(column()))
         return 0
-    columns = [_of(folder) for folder in arguments] or [column()]
+    columns = [_column_of(folder) for folder in arguments] or [column()]
     head, *rows = ([name, *(one[name] for one in columns)] for name in columns[0])
     for row in (head, ["---"] * len(head), *rows):
         print("|", " | ".join(row), "|")

@@ -79,7 +79,9 @@ def execute(
     """Interpret `launch` on `tensors` in place; raise StrictError if the kernel broke a rule."""
     builder, functions = interpreter()
     name = launch.kernel.fn.__name__
-    memory = CheckedMemory(_used(launch, tensors, strict), strict, outputs, writable, partial)
+    memory = CheckedMemory(
+        _checked_tensors(launch, tensors, strict), strict, outputs, writable, partial
+    )
     memory.where = name
     if strict and any(n > most for n, most in zip(launch.grid, MOST_PROGRAMS)):
         raise StrictError("grid", name, f"{launch.grid} programs, needs at most {MOST_PROGRAMS}")
@@ -138,7 +140,7 @@ def _run(
         raise
 
 
-def _used(
+def _checked_tensors(
     launch: Launch, tensors: Mapping[str, torch.Tensor], strict: bool
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of the launch, after checking them against their Slots."""

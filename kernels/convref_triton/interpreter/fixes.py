@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from .programs import ProgramsBuilder, only
+from .programs import ProgramsBuilder, uniform_value
 from .triton_internals import (
     NO_NAN,
     TF32,
@@ -29,11 +29,11 @@ FP8 = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
 _MOD_2 = {np.add: np.bitwise_xor, np.subtract: np.bitwise_xor, np.multiply: np.bitwise_and}
 
 
-def widen(bits: Array) -> Array:
+def from_bf16(bits: Array) -> Array:
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def narrow(values: Array) -> Array:
+def to_bf16(values: Array) -> Array:
     """Return the bf16 bit patterns nearest to f32 or f64 values, ties to even."""
     bits = _to_odd(values).view(np.uint32)
     up = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
@@ -81,7 +81,7 @@ def numbers(handle: Any) -> Array:
         bits = torch.from_numpy(np.ascontiguousarray(handle.data))
         found: Array = bits.view(FP8[handle.dtype.scalar]).float().numpy()
         return found
-    return widen(handle.data) if is_bf16(handle) else handle.data
+    return from_bf16(handle.data) if is_bf16(handle) else handle.data
 
 
 def scalar(value: int | float, dtype: Any) -> Any:
@@ -101,7 +101,7 @@ def _holds(dtype: Any, value: int) -> bool:
 
 def index_of(value: Any) -> int:
     """Return a scalar as a Python int, which NumPy 2.4 refuses for an array of one element."""
-    return int(only(value.handle.data))
+    return int(uniform_value(value.handle.data))
 
 
 def loop(first: Any, last: Any = None, step: Any = 1, **_options: Any) -> Iterator[Any]:
@@ -112,7 +112,7 @@ def loop(first: Any, last: Any = None, step: Any = 1, **_options: Any) -> Iterat
     wide = any(isinstance(end, tl.tensor) and end.dtype.int_bitwidth == 64 for end in ends)
     narrow_enough = not wide and all(_all_hold(tl.int32, each) for each in every)
     kind = tl.int32 if narrow_enough else tl.int64
-    for number in range(only(np.array([len(each) for each in ranges]))):
+    for number in range(uniform_value(np.array([len(each) for each in ranges]))):
         values = np.array([each[number] for each in ranges], numpy_dtype(kind))
         yield tl.tensor(TensorHandle(values, kind), kind)
 
@@ -144,7 +144,7 @@ class FixedBuilder(ProgramsBuilder):
         values = numbers(src)
         if target == tl.bfloat16:
             wide = values if values.dtype.kind == "f" else values.astype(np.float32)
-            return TensorHandle(narrow(wide), target)
+            return TensorHandle(to_bf16(wide), target)
         return TensorHandle(values.astype(numpy_dtype(target)), target)
 
     def binary_op(self, lhs: Any, rhs: Any, op: Callable[..., Array]) -> Any:
@@ -152,7 +152,7 @@ class FixedBuilder(ProgramsBuilder):
         if is_bf16(lhs):
             output = op(numbers(lhs), numbers(rhs))
             if output.dtype != np.bool_:
-                return TensorHandle(narrow(output), tl.bfloat16)
+                return TensorHandle(to_bf16(output), tl.bfloat16)
             return TensorHandle(output, tl.int1)
         if lhs.data.dtype == np.bool_ and rhs.data.dtype == np.bool_:
             op = _MOD_2.get(op, op)
@@ -164,7 +164,7 @@ class FixedBuilder(ProgramsBuilder):
     def unary_op(self, arg: Any, op: Callable[..., Array]) -> Any:
         """Apply `op` to numbers: newer versions of Triton negate bf16 with it."""
         if is_bf16(arg):
-            return TensorHandle(narrow(op(numbers(arg))), tl.bfloat16)
+            return TensorHandle(to_bf16(op(numbers(arg))), tl.bfloat16)
         return super().unary_op(arg, op)
 
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
@@ -253,14 +253,15 @@ def reduction(semantic: Any) -> Callable[..., Any]:
         else:
             parts = _halved(moved, dtypes, combine_fn)
         results = tuple(
-            _tensor(_kept(p, axis, rank) if keep_dims else p, d) for p, d in zip(parts, dtypes)
+            _tensor(_expand_reduced(p, axis, rank) if keep_dims else p, d)
+            for p, d in zip(parts, dtypes)
         )
         return results if several else results[0]
 
     return reduce
 
 
-def _kept(data: Array, axis: int | None, rank: int) -> Array:
+def _expand_reduced(data: Array, axis: int | None, rank: int) -> Array:
     if axis is None:
         return data.reshape(-1, *(1,) * rank)
     return np.expand_dims(data, axis % rank + 1)

@@ -88,7 +88,7 @@ class Operators:
     def _operator(self, name: str, row: Operator) -> Callable[[Any, Any], Any]:
         function, kinds, with_number, compares = row
         theirs, tensor, constexpr = self._theirs[name], tl.tensor, tl.constexpr
-        combined, made, spread = self._combination, self._made, self._spread
+        combined, made, spread = self._combination, self._tensor_of, self._spread
 
         def method(self: Any, other: Any) -> Any:
             if type(other) is constexpr:
@@ -110,7 +110,7 @@ class Operators:
         return method
 
     def _reflected(self, name: str, row: Operator) -> Callable[[Any, Any], Any]:
-        theirs, made, constexpr = self._theirs[name], self._made, tl.constexpr
+        theirs, made, constexpr = self._theirs[name], self._tensor_of, tl.constexpr
 
         def method(self: Any, other: Any) -> Any:
             if type(other) is constexpr:
@@ -123,7 +123,7 @@ class Operators:
 
     def _pointer_sum(self, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """Return the sum that, besides `numbers`, adds offsets to a pointer."""
-        combined, made, spread, tensor = self._combination, self._made, self._spread, tl.tensor
+        combined, made, spread, tensor = self._combination, self._tensor_of, self._spread, tl.tensor
 
         def method(self: Any, other: Any) -> Any:
             if type(other) is tensor and self.type.scalar.is_ptr():
@@ -141,7 +141,7 @@ class Operators:
     @property
     def _item(self) -> Callable[[Any, Any], Any]:
         """Return the index with None and full slices, which adds axes."""
-        theirs, made = self._theirs["__getitem__"], self._made
+        theirs, made = self._theirs["__getitem__"], self._tensor_of
         kinds: dict[tuple[Any, ...], Any] = {}
 
         def method(self: Any, slices: Any) -> Any:
@@ -160,7 +160,7 @@ class Operators:
     @property
     def _to(self) -> Callable[..., Any]:
         """Return the conversion, of which that between integers is short."""
-        theirs, made = self._theirs["to"], self._made
+        theirs, made = self._theirs["to"], self._tensor_of
         kinds: dict[tuple[str, str], Any] = {}
 
         def method(self: Any, dtype: Any, *rest: Any, **more: Any) -> Any:
@@ -191,7 +191,7 @@ class Operators:
             a, b = (x if x.ndim == rank else x.reshape(-1, *(1,) * (rank - 1)) for x in (a, b))
         return a, b
 
-    def _made(self, data: Array, kind: Any) -> Any:
+    def _tensor_of(self, data: Array, kind: Any) -> Any:
         """Return a tensor, as its constructor makes it."""
         attributes = self._attributes.get(kind.name)
         if attributes is None:

@@ -56,7 +56,7 @@ class TooMany(Split):
         return [((), programs)]
 
 
-def only(values: Array) -> Any:
+def uniform_value(values: Array) -> Any:
     """Return the number that all programs have; raise Split if they differ."""
     if values.size > 1 and (values != values.flat[0]).any():
         raise Split(values.ravel())
@@ -73,7 +73,7 @@ class ProgramsBuilder(InterpreterBuilder):  # type: ignore[misc]
         for name, method in vars(InterpreterBuilder).items():
             mine = getattr(type(self), name)
             if name.startswith("create_") and mine is method and _depends_on_axes(name, method):
-                setattr(self, name, alone(self, getattr(self, name)))
+                setattr(self, name, one_program_at_a_time(self, getattr(self, name)))
 
     def start(self, programs: Array, grid: tuple[int, ...]) -> None:
         """Let the following operations be those of some programs of a grid."""
@@ -161,7 +161,9 @@ def _depends_on_axes(name: str, method: Any) -> bool:
     return name not in _ANY_AXES and method.__code__.co_names[0] not in _ELEMENTWISE
 
 
-def alone(builder: ProgramsBuilder, function: Callable[..., Any]) -> Callable[..., Any]:
+def one_program_at_a_time(
+    builder: ProgramsBuilder, function: Callable[..., Any]
+) -> Callable[..., Any]:
     """Return a function of blocks as one that takes an axis of programs, of length 1."""
 
     def run(*arguments: Any, **more: Any) -> Any:

@@ -23,7 +23,7 @@ from convref.errors import message
 from ..plan.launch import is_group, map_arguments
 from .fixes import index_of, loop, reduction
 from .operators import Operators
-from .programs import alone, only
+from .programs import one_program_at_a_time, uniform_value
 from .triton_internals import (
     JITTED,
     LANGUAGE,
@@ -89,7 +89,7 @@ def _truth(value: Any) -> bool:
         return bool(value)
     if math.prod(map(int, value.shape)) != 1:
         raise TypeError(message("if", f"the condition is a block {value.shape}, needs a scalar"))
-    return bool(only(value.handle.data != 0))
+    return bool(uniform_value(value.handle.data != 0))
 
 
 def _negation(value: Any) -> Any:
@@ -143,7 +143,7 @@ class PythonFunctions:
         named = {name: value for (owner, name), value in theirs.items() if owner is tensor}
         ours = Operators(builder, named).methods()
         theirs |= {(tensor, name): method for name, method in ours.items()}
-        scan = alone(builder, theirs[tl.core, "associative_scan"])
+        scan = one_program_at_a_time(builder, theirs[tl.core, "associative_scan"])
         self._patches = self._all_patches(theirs, own | {"associative_scan": scan})
 
     def _all_patches(

@@ -27,7 +27,7 @@ from ..interpreter import TYPES
 from ..plan.builder import FILTER
 from ..plan.launch import Buffer, Copy, Descriptor, KernelPlan, Launch, Slot, flatten, is_group
 from . import packed
-from .interpreted import copy, held
+from .interpreted import copy, table_tensor
 
 # A parameter of a Manifest for each of Triton's types that is not a pointer.
 PARAMETERS = {"u1": "bool", "i1": "bool", **{name: code for code, name in TRITON_TYPES.items()}}
@@ -123,7 +123,7 @@ class Ready:
         if plan.tables and device.capturing():
             what = "its tables were not copied to the device before the capture of a graph"
             raise UnsupportedError(message("triton", f"{what}, needs plan(...) or a call first"))
-        self._tables = [held(table).to(device.place) for table in plan.tables.values()]
+        self._tables = [table_tensor(table).to(device.place) for table in plan.tables.values()]
         self._buffers = [(b.shape, b.strides, TYPES[b.dtype][0]) for b in buffers.values()]
         self._count = len(plan.buffers)
         bound = {

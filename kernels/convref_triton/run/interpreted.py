@@ -46,7 +46,7 @@ def run_all(
 
 def _tensors(plan: KernelPlan, operands: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     tensors = dict(operands) | {name: poisoned(made) for name, made in plan.buffers.items()}
-    return tensors | {name: held(table) for name, table in plan.tables.items()}
+    return tensors | {name: table_tensor(table) for name, table in plan.tables.items()}
 
 
 def copy(source: torch.Tensor, target: torch.Tensor, blocks: tuple[int, ...] = ()) -> None:
@@ -63,7 +63,7 @@ def copy(source: torch.Tensor, target: torch.Tensor, blocks: tuple[int, ...] = (
     target[tuple(map(slice, source.shape))].copy_(source)
 
 
-def held(table: Table) -> torch.Tensor:
+def table_tensor(table: Table) -> torch.Tensor:
     """Return the numbers of a table, as a tensor of its own."""
     numbers = torch.frombuffer(bytearray(table.data), dtype=TYPES[table.dtype][0])
     return numbers.reshape(table.shape)

@@ -36,8 +36,8 @@ def results(call: Call, operands: Arrays) -> dict[str, Any]:
     """Return the results of a call by role: arrays of the program that is being traced."""
     arch, sms, card = device()
     tensors = {role: _tensor(call, role) for role in operands}
-    made = expressible(call, tensors, arch, sms, card)
-    arrays = dict(operands) | {name: _held(table) for name, table in made.tables.items()}
+    made = supported_plan(call, tensors, arch, sms, card)
+    arrays = dict(operands) | {name: _table_array(table) for name, table in made.tables.items()}
     tensors |= {
         name: Tensor(
             name, table.shape, dense(table.shape, tuple(range(len(table.shape)))), table.dtype
@@ -64,7 +64,7 @@ def device() -> tuple[str, int, str]:
     return f"sm_{first.compute_capability.replace('.', '')}", first.core_count, first.device_kind
 
 
-def expressible(
+def supported_plan(
     call: Call, tensors: Mapping[str, Tensor], arch: str, sms: int = 0, card: str = ""
 ) -> KernelPlan:
     """Return the default plan of a call, or the first one without what jax-triton does not have."""
@@ -73,16 +73,16 @@ def expressible(
         return plan(call, tensors, choice, card, arch=arch, sms=sms)
 
     default = planned(None)
-    if reason := _lacking(default):
+    if reason := _why_unsupported(default):
         first = next(tasks(Builder(call, tensors), arch=arch, sms=sms))
         plans = map(planned, ranked(first, offered(call, tensors, arch)))
-        default = next((one for one in plans if not _lacking(one)), default)
-        if _lacking(default):
+        default = next((one for one in plans if not _why_unsupported(one)), default)
+        if _why_unsupported(default):
             raise UnsupportedError(message(f"triton: {call.where}", reason, call))
     return default
 
 
-def _lacking(made: KernelPlan) -> str:
+def _why_unsupported(made: KernelPlan) -> str:
     """Return what a plan has that jax-triton cannot launch; empty if nothing."""
     for step in made.launches:
         if isinstance(step.kernel, Precompiled):
@@ -101,7 +101,7 @@ def _tensor(call: Call, role: str) -> Tensor:
     return Tensor(role, shape, strides, call.dtype_of(role))
 
 
-def _held(table: Table) -> Any:
+def _table_array(table: Table) -> Any:
     numbers = np.frombuffer(table.data, dtypes.numpy_dtype(table.dtype))
     return jnp.asarray(numbers.reshape(table.shape))
 

@@ -9,7 +9,7 @@ from convref_bench.timing import plugins
 def test_layers_of_jax_are_timed_beside_lax(monkeypatch, capsys):
     pytest.importorskip("jax", reason="jax is not installed")
     build = pytest.importorskip("convref_mojo.build", reason="convref_mojo is not installed")
-    if reason := build.missing():
+    if reason := build.why_missing():
         pytest.skip(reason)
     layers = suite.read("conv:nNc2k2_i4x4_f1x1_s2 *1 a\nconv:nNc2k2_i4x4_f3x3_p1 *1 b", "two")
     monkeypatch.setattr(suite, "load", lambda name: layers)

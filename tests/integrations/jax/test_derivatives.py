@@ -19,7 +19,7 @@ from convref.integrations.jax import run_recorded  # noqa: E402
 from convref.knownbugs import region_of  # noqa: E402
 from convref_mojo import build  # noqa: E402
 
-with_mojo = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+with_mojo = pytest.mark.skipif(build.why_missing() is not None, reason=str(build.why_missing()))
 long = pytest.mark.nightly(reason="minutes")
 MOJO = pytest.param("mojo", marks=with_mojo)
 

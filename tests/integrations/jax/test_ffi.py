@@ -15,7 +15,7 @@ from convref.integrations.jax import run_recorded  # noqa: E402
 from convref_mojo import backend as module  # noqa: E402
 from convref_mojo import build, library, passes  # noqa: E402
 
-pytestmark = pytest.mark.skipif(build.missing() is not None, reason=str(build.missing()))
+pytestmark = pytest.mark.skipif(build.why_missing() is not None, reason=str(build.why_missing()))
 EXAMPLES = max(10, settings.default.max_examples // 4)
 
 
@@ -57,7 +57,7 @@ def test_any_case_is_right(case):
 
 
 def test_a_backend_that_is_not_installed_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr(build, "missing", lambda: "no library and no compiler")
+    monkeypatch.setattr(build, "why_missing", lambda: "no library and no compiler")
     x, w = jnp.ones((1, 1, 4, 17)), jnp.ones((1, 1, 3, 3))
     with pytest.raises(UnsupportedError, match="no library and no compiler"):
         jax.jit(lambda x, w: convref.conv2d(x, w, dilation=(1, 7), backend="mojo"))(x, w)

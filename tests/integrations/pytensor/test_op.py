@@ -424,7 +424,7 @@ def test_numba_compiles_equal_ops_once():
 def test_numba_calls_mojo_without_python(monkeypatch, dtype):
     pytest.importorskip("numba", reason="numba is not installed")
     mojo = pytest.importorskip("convref_mojo.build", reason="convref_mojo is not installed")
-    if reason := mojo.missing():
+    if reason := mojo.why_missing():
         pytest.skip(reason)
     x, w, b = (
         pt.tensor4("x", dtype=dtype),
