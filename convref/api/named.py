@@ -15,7 +15,7 @@ from ..ops import BASE_ROLE, RANKS, SIGNATURE, passes
 from . import __all__ as NAMES
 from . import function as public
 from .conv import CONV, rank_of
-from .run import ResultMark, Trace, Traced
+from .run import CallTrace, ResultMark, Traced
 
 # The function of OP.PASS, where it is not OP_PASS or OP{rank}d_PASS.
 _CALLED = {
@@ -74,7 +74,7 @@ def _traced(
     name: str, function: Callable[..., Any], operands: tuple[Any, ...], arguments: dict[str, Any]
 ) -> Recorded:
     """Return the calls of a function; an error names arguments that it does not take."""
-    trace, form = Trace(), signature(function)
+    trace, form = CallTrace(), signature(function)
     accepted = [parameter for parameter in form.parameters if parameter != "backend"]
     _accept(name, arguments, accepted)
     try:
@@ -103,7 +103,7 @@ def _conv(
     stem: str, op: str, pass_: str, operands: Sequence[Any], arguments: dict[str, Any]
 ) -> Recorded:
     """Return the calls of a pass of convolution, which takes all settings in every pass."""
-    form, name, trace = SIGNATURE[op, pass_], f"{stem}.{pass_}", Trace()
+    form, name, trace = SIGNATURE[op, pass_], f"{stem}.{pass_}", CallTrace()
     arrays = _padded(name, operands, form.operands)
     mask = ("output_mask",) if form.maskable else ()
     defaults = {p.name: p.default for p in CONV.parameters if p.name in CONV.settings}

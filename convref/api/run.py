@@ -159,7 +159,7 @@ class Oracle:
 
 
 @dataclass
-class Trace:
+class CallTrace:
     """Records the calls; `needed` computes results that later calls take as operands."""
 
     calls: list[Traced] = field(default_factory=list)
@@ -175,7 +175,7 @@ class Trace:
 
 def recompute_backend(backend: Any) -> Any:
     """Return the backend that computes omitted operands: the oracle if calls are traced."""
-    return backend.needed if isinstance(backend, Trace) else backend
+    return backend.needed if isinstance(backend, CallTrace) else backend
 
 
 plans: OrderedDict[Any, tuple[Prepared, dispatch.Plan]] = OrderedDict()
@@ -196,12 +196,12 @@ def compute(
     prepare: Callable[..., Prepared],
     arrays: tuple[Any, ...],
     arguments: tuple[Any, ...],
-    backend: str | Trace | Oracle,
+    backend: str | CallTrace | Oracle,
 ) -> tuple[Any, ...]:
     """Return the results of the call that ``prepare(arrays, *arguments)`` describes."""
     foreign: list[Any] = []
     arguments = to_builtins(arguments, foreign)
-    if isinstance(backend, (Trace, Oracle)):
+    if isinstance(backend, (CallTrace, Oracle)):
         prepared = prepare(arrays, *arguments)
         operands = (prepared.operand(r, a) for r, a in zip(prepared.call.roles, arrays))
         return backend.take(prepared, tuple(operands))

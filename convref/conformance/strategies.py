@@ -31,7 +31,7 @@ from ..ops import (
 )
 from . import families
 from .families.tape import Tape
-from .families.windows import Limits, draft
+from .families.windows import SizeLimits, draft
 from .fills import available
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ def _mask(tape: Tape, fixed: tuple[bool, ...] | None, row: Signature) -> tuple[b
     return tuple(bool(drawn >> bit & 1) for bit in range(results))
 
 
-def _problem(tape: Tape, op: str, limits: Limits) -> Problem:
+def _problem(tape: Tape, op: str, limits: SizeLimits) -> Problem:
     if tape.base == "large":
         limits = replace(limits, max_elements=LARGE_ELEMENTS, max_macs=LARGE_MACS)
     return families.draw(tape, op, draft(tape, op, limits), limits.max_elements)
@@ -148,7 +148,7 @@ class _Options:
     dtypes: Sequence[str]
     memory: bool
     maths: Sequence[str]
-    limits: Limits
+    limits: SizeLimits
 
 
 def _table(ops: Sequence[str], wanted: Sequence[str] | None, dtypes: Sequence[str]) -> list[_Pass]:
@@ -222,7 +222,7 @@ def problems(op: str = "conv", **limits: Any) -> st.SearchStrategy[Problem]:
     ...     assert problem.transposed and min(problem.output) >= 1
     >>> check()
     """
-    allowed = Limits(**limits)
+    allowed = SizeLimits(**limits)
     return Built(lambda tape: _problem(tape, op, allowed), large=allowed.large)
 
 
@@ -263,7 +263,7 @@ def calls(
     """
     dtypes = tuple(map(short_name, dtypes))
     table = _table(ops, passes, dtypes)
-    options = _Options(table, dtypes, memory, tuple(maths), Limits(**limits))
+    options = _Options(table, dtypes, memory, tuple(maths), SizeLimits(**limits))
     return Built(lambda tape: _call(tape, options), _tape_for(table), options.limits.large)
 
 

@@ -122,7 +122,7 @@ def check_double_backward_adjoint(case):
     assert inner(got["dw"], w).real == terms[0], f"{case}: dw"
 
 
-def adjusted(t, borders):
+def pad_or_crop(t, borders):
     """Return a tensor with each spatial axis padded by (lo, hi), negative entries cropped."""
     import torch
 
@@ -143,9 +143,9 @@ def torch_conv(problem, x, w, b):
     name = f"conv{'_transpose' * problem.transposed}{problem.rank}d"
     shared = {"stride": problem.stride, "dilation": problem.dilation, "groups": problem.groups}
     if not problem.transposed:
-        return getattr(functional, name)(adjusted(x, problem.padding), w, b, **shared)
+        return getattr(functional, name)(pad_or_crop(x, problem.padding), w, b, **shared)
     y = getattr(functional, name)(x, w, None, output_padding=problem.output_padding, **shared)
-    y = adjusted(y, [(-lo, -hi) for lo, hi in problem.padding])
+    y = pad_or_crop(y, [(-lo, -hi) for lo, hi in problem.padding])
     return y if b is None else y + b.reshape(-1, *(1,) * problem.rank)
 
 
@@ -236,7 +236,7 @@ class Dual:
     def __init__(self, a, b=0):
         self.a, self.b = Fraction(a), Fraction(b)
 
-    def lifted(self, value, slope):
+    def chain(self, value, slope):
         """Return f(self) from f(a) and f'(a)."""
         return Dual(value, slope * self.b)
 
@@ -286,7 +286,7 @@ class Dual:
     def sqrt(self):
         """Return the reciprocal of 1 / sqrt(a) as a float."""
         root = Fraction(1 / math.sqrt(float(self.a)))
-        return self.lifted(1 / root, root / 2)
+        return self.chain(1 / root, root / 2)
 
     __radd__, __rmul__, __hash__ = __add__, __mul__, None
 
@@ -311,7 +311,7 @@ def tangent(array):
     return found.reshape(array.shape)
 
 
-def sibling(call, pass_):
+def other_pass(call, pass_):
     return Call(call.op, pass_, call.problem, specs=(Spec(call.dtype),))
 
 
@@ -338,7 +338,7 @@ def check_adjoint_identity(case):
     if any(v != v for v in y_dot.ravel()):  # a mean over no target at all
         return
     dy = 2 * y_dot + 3 if y_dot.size > 1 else 0 * y_dot + 3
-    back = results_of(sibling(call, "backward"), backward_operands(call, {**given, "dy": dy}))
+    back = results_of(other_pass(call, "backward"), backward_operands(call, {**given, "dy": dy}))
     along = (inner(back[f"d{role}"], given[f"{role}_dot"]) for role in primals(call))
     assert inner(dy, y_dot) == sum(along), str(case)
 
@@ -348,7 +348,7 @@ def check_linear_adjoint(case):
     (dy,) = wide_operands(case)
     (dx,) = evaluated(case.call, (dy,)).values()
     v = dx[..., ::-1] + 1
-    (y,) = evaluate(sibling(case.call, "fprop"), v)
+    (y,) = evaluate(other_pass(case.call, "fprop"), v)
     assert inner(dy, y) == inner(dx, v), str(case)
 
 
@@ -373,7 +373,7 @@ def check_dual_double_backward(case):
     dots = {role: given[role][..., ::-1] + 1 for role in ("dy", *primals(call))}
     moved = {role: duals(given[role], dot) for role, dot in dots.items()}
     arrays = backward_operands(call, {**given, **moved})
-    back = sibling(call, "backward")
+    back = other_pass(call, "backward")
     first = dict(zip(back.signature.results, loops.FORMULAS[call.op, "backward"](back, *arrays)))
     along = sum(inner(found["ddy" if r == "dy" else f"d{r}"], dot) for r, dot in dots.items())
     moves = (inner(given[f"dd{r}"], tangent(first[f"d{r}"])) for r in primals(call))
@@ -406,7 +406,7 @@ def derivatives(monkeypatch):
         if not isinstance(v, Dual):
             return plain(function, v)
         y = plain(function, v.a)
-        return v.lifted(y, slopes[function](v.a, y))
+        return v.chain(y, slopes[function](v.a, y))
 
     monkeypatch.setattr(loops_elementary, "lifted", lifted)
 

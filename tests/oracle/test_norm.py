@@ -303,7 +303,7 @@ FAULTS = {
     ),
     "no share of z": ("project", lambda v, z, problem: v - formulas.mean_of(v, problem)),
     "eps forgotten": ("plus_eps", lambda var, problem: var + Fraction(1, 10**9)),
-    "mean subtracted": ("subtracted", lambda v, problem: formulas.mean_of(v, problem)),
+    "mean subtracted": ("mean_or_zero", lambda v, problem: formulas.mean_of(v, problem)),
     "sums mirrored": ("per_weight", lambda v, problem: RIGHT["per_weight"](v, problem)[..., ::-1]),
 }
 
@@ -311,7 +311,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_formula_fails(checks, monkeypatch, name):
     where, wrong = FAULTS[name]
-    op = {"subtracted": "rms_norm", "over_images": "instance_norm"}.get(where, "batch_norm")
+    op = {"mean_or_zero": "rms_norm", "over_images": "instance_norm"}.get(where, "batch_norm")
     monkeypatch.setattr(formulas, where, wrong)
     with pytest.raises(AssertionError, match=op):
         campaign(checks.loops, op, "obj", ["int"], phases=UNSHRUNK)

@@ -37,7 +37,7 @@ LARGEST, MOST_WARPS = 100_000, 64  # elements of an operand and warps of a plan 
 AS_PTX = {"im2col", *gluon.NAMES}  # the interpreter of Triton runs none of them
 
 
-def shaped(name, case, rng):
+def with_served_shapes(name, case, rng):
     """Return the case with channels and layouts that the kernel takes."""
     if name in ("blocks", "blocks_wgrad"):
         case = regrouped(case, rng.randint(1, 16), rng.choice(EACH[name]), rng.choice(EACH[name]))
@@ -67,7 +67,7 @@ def with_images(case, count):
     return replace(case, call=replace(case.call, problem=replace(case.call.problem, n=count)))
 
 
-def drawn(spec, rng):
+def draw_cases(spec, rng):
     """Yield cases of the passes and ops that the kernel serves."""
     passes = [PASSES[kind] for kind in spec.serves if kind in PASSES]
     options = {"passes": passes, **SMALL} if passes else {"ops": spec.serves, "max_elements": 400}
@@ -76,7 +76,7 @@ def drawn(spec, rng):
     dtypes = ("bf16", "f16") if spec.name in AS_PTX else ("f32", "bf16", "f16")
     built = cases(dtypes=dtypes, **options)
     while True:
-        yield shaped(spec.name, built.of(rng.randbytes(built.size)), rng)
+        yield with_served_shapes(spec.name, built.of(rng.randbytes(built.size)), rng)
 
 
 def on_a_tile(spec, case, pick):
@@ -110,7 +110,7 @@ def is_small(call, made):
     return warps <= MOST_WARPS and largest_operand(call) <= LARGEST
 
 
-def resized(case, rng):
+def with_other_sizes(case, rng):
     """Return the case with another batch and other extents; ConvrefError if there is none."""
     problem, largest = case.call.problem, largest_operand(case.call)
     sizes = tuple(rng.randint(1, 2 * size + 2) for size in problem.input)
@@ -122,22 +122,22 @@ def resized(case, rng):
     return other
 
 
-def taken(spec, rng):
+def served_cases(spec, rng):
     """Yield small cases that the kernel computes, with their plans and the picks of the tiles."""
-    for case in drawn(spec, rng):
+    for case in draw_cases(spec, rng):
         pick = rng.randrange(2**16)
         made = on_a_tile(spec, case, pick)
         if made and is_small(case.call, made):
             yield case, made, pick
 
 
-def relatives(spec, case, made, pick, rng):
+def same_kernel_cases(spec, case, made, pick, rng):
     """Yield the case and its plan, then those of other sizes with the same compiled kernels."""
     yield case, made
     wanted, seen = emulated.kernels(made), {case.call}
     for _ in range(TRIES):
         with suppress(ConvrefError):
-            other = resized(case, rng)
+            other = with_other_sizes(case, rng)
             plan = None if other.call in seen else on_a_tile(spec, other, pick)
             if plan and is_small(other.call, plan) and emulated.kernels(plan) == wanted:
                 seen.add(other.call)
@@ -146,7 +146,7 @@ def relatives(spec, case, made, pick, rng):
             return
 
 
-def wrong(cases, plans, executor):
+def failure_reasons(cases, plans, executor):
     """Return why the results of each case are wrong, an empty text where they are right."""
     arrays = [operands(case) for case in cases]
     tensors = [facts(case.call, each)[0] for case, each in zip(cases, arrays)]
@@ -155,7 +155,7 @@ def wrong(cases, plans, executor):
     except Exception as error:  # a fault of an interpreter
         if len(cases) == 1:
             return [f"{type(error).__name__}: {error}"]
-        alone = (wrong([case], [made], executor) for case, made in zip(cases, plans))
+        alone = (failure_reasons([case], [made], executor) for case, made in zip(cases, plans))
         return [reason for (reason,) in alone]
     verdicts = map(judged, cases, arrays, found)
     return ["" if told else f"{told.kind}: {told.reason}" for told in verdicts]
@@ -169,11 +169,11 @@ def main(name, examples, ptx, seed):
     spec, rng, start = BY_NAME[name], random.Random(seed), time.perf_counter()
     executor = emulated.backend.interpret_all if ptx else interpreted_all
     done = failed = calls = 0
-    for kernels, (case, made, pick) in enumerate(taken(spec, rng), 1):
-        of_it = [*relatives(spec, case, made, pick, rng)] if ptx else [(case, made)]
+    for kernels, (case, made, pick) in enumerate(served_cases(spec, rng), 1):
+        of_it = [*same_kernel_cases(spec, case, made, pick, rng)] if ptx else [(case, made)]
         fills = FILLS_OF_A_CALL if ptx else 1
         chosen = [(one, p) for other, p in of_it for one in on_data(other, fills, rng.randrange)]
-        for (one, plan), reason in zip(chosen, wrong(*zip(*chosen), executor)):
+        for (one, plan), reason in zip(chosen, failure_reasons(*zip(*chosen), executor)):
             done += 1
             if reason:
                 failed += 1

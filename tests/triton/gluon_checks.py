@@ -35,7 +35,7 @@ LIMIT_S = 600
 NAMES: list[str] = []  # of the kernels that are checked
 
 
-def unavailable():
+def why_unavailable():
     """Return why the kernels do not run here, empty if they do."""
     if not gluon.KERNELS:
         return "the kernels are for another Gluon"
@@ -59,7 +59,7 @@ def to_gpu(array):
     return far.copy_(near)
 
 
-def computed(call, given, choice=None):
+def run_on_card(call, given, choice=None):
     """Return the results of a call on the card."""
     return backend.run(call, *given, configuration=choice)
 
@@ -76,7 +76,7 @@ def check_case(case, choices=None):
     """Check every choice for a case against the oracle."""
     call, arrays = case.call.on("cuda"), arrays_of(case)
     for choice in choices or gluon_choices(call):
-        results = computed(call, [to_gpu(array) for array in arrays], choice)
+        results = run_on_card(call, [to_gpu(array) for array in arrays], choice)
         template = next(array for array in arrays if array is not None)
         near = tuple(None if r is None else like(r.cpu(), template) for r in results)
         told = judge(case.call, arrays, near, backend.numerics(call))
@@ -94,7 +94,7 @@ def lines(found):
         check_case(case)
 
 
-def generated(cases):
+def check_generated(cases):
     """Check problems that a strategy draws against the oracle."""
 
     @settings(max_examples=12, derandomize=True, database=None, deadline=None)
@@ -121,7 +121,7 @@ LARGE = (
 )
 
 
-def drawn(call, low=-3, high=4):
+def draw_operands(call, low=-3, high=4):
     """Return operands on the card: integers, whose sums are exact if they are few and small."""
     torch.manual_seed(7)
     given = []
@@ -142,28 +142,28 @@ def exact():
     calls = [parse(line).call for line in LARGE]
     compiled(calls)
     for call in calls:
-        given = drawn(call)
-        (wanted,) = (r for r in computed(call, given) if r is not None)
+        given = draw_operands(call)
+        (wanted,) = (r for r in run_on_card(call, given) if r is not None)
         for choice in gluon_choices(call):
-            results = [computed(call, given, choice) for _ in range(10)]
+            results = [run_on_card(call, given, choice) for _ in range(10)]
             torch.cuda.synchronize()
             for found in results:
                 assert all(torch.equal(r, wanted) for r in found if r is not None), choice
 
 
-def repeated():
+def check_repeatable():
     """Check that random data give the same bits twenty times, on two streams at once."""
     calls = [parse(line).call for line in LARGE]
     compiled(calls)
     streams = [torch.cuda.Stream() for _ in range(2)]
     for call in calls:
-        given = [None if g is None else torch.randn_like(g) for g in drawn(call)]
+        given = [None if g is None else torch.randn_like(g) for g in draw_operands(call)]
         torch.cuda.synchronize()
         for choice in gluon_choices(call):
             results = []
             for n in range(20):
                 with torch.cuda.stream(streams[n % 2]):
-                    results += [r for r in computed(call, given, choice) if r is not None]
+                    results += [r for r in run_on_card(call, given, choice) if r is not None]
             torch.cuda.synchronize()
             assert all(torch.equal(results[0], other) for other in results[1:]), choice
 
@@ -174,16 +174,16 @@ def graphs():
     compiled(calls)
     for call in calls:
         for choice in gluon_choices(call):
-            given = drawn(call)
-            computed(call, given, choice)
+            given = draw_operands(call)
+            run_on_card(call, given, choice)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                recorded = computed(call, given, choice)
+                recorded = run_on_card(call, given, choice)
             for operand in given:
                 if operand is not None:
                     operand.mul_(-2)
             graph.replay()
-            fresh = computed(call, given, choice)
+            fresh = run_on_card(call, given, choice)
             torch.cuda.synchronize()
             pairs = [pair for pair in zip(recorded, fresh) if pair[0] is not None]
             assert all(torch.equal(*pair) for pair in pairs), choice
@@ -193,7 +193,7 @@ def large():
     """Do all of this in one process, which compiles once."""
     assert any(gluon_choices(parse(line).call) for line in LARGE)
     exact()
-    repeated()
+    check_repeatable()
     graphs()
 
 
@@ -214,4 +214,4 @@ def one_check(file, name):
     assert status == 0, said[-2000:]
 
 
-on_a_gpu = pytest.mark.skipif(unavailable() != "", reason=unavailable() or "it runs here")
+on_a_gpu = pytest.mark.skipif(why_unavailable() != "", reason=why_unavailable() or "it runs here")

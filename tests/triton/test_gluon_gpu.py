@@ -36,7 +36,7 @@ def generated():
     """Check generated problems against the oracle."""
     from test_gluon_numbers import filters, strided
 
-    gluon_checks.generated(st.one_of(strided(), filters()))
+    gluon_checks.check_generated(st.one_of(strided(), filters()))
 
 
 CHECKS = {check.__name__: check for check in (lines, counted, generated, gluon_checks.large)}

@@ -25,7 +25,9 @@ def generated():
     import test_gluon_halo
     import test_gluon_halo_wgrad
 
-    gluon_checks.generated(st.one_of(test_gluon_halo.shared(), test_gluon_halo_wgrad.shared()))
+    gluon_checks.check_generated(
+        st.one_of(test_gluon_halo.shared(), test_gluon_halo_wgrad.shared())
+    )
 
 
 CHECKS = {check.__name__: check for check in (lines, generated, gluon_checks.large)}

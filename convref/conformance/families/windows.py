@@ -142,7 +142,7 @@ def _axis(tape: Tape, negative: bool, least: int, plain: Layer, small: int) -> D
 
 
 @dataclass(frozen=True)
-class Limits:
+class SizeLimits:
     """The limits of a draw; see `convref.conformance.strategies.problems`."""
 
     max_elements: int = 4_000
@@ -155,7 +155,7 @@ class Limits:
     empty: bool = True
 
 
-def draft(tape: Tape, op: str, limits: Limits) -> Draft:
+def draft(tape: Tape, op: str, limits: SizeLimits) -> Draft:
     """Return sizes for a problem of `op` within the limits."""
     filtered = "k" in FAMILY[op].HEAD
     known = [rank for rank in (2, 2, 1, 2, 1, 3) if rank in FAMILY[op].HAS_RANKS]

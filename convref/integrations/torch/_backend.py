@@ -25,7 +25,7 @@ def use_backend(name: str) -> Iterator[None]:
     Examples
     --------
     >>> with use_backend("numpy"):
-    ...     chosen(None)
+    ...     backend_or_default(None)
     'numpy'
     """
     check_backend("use_backend", name)

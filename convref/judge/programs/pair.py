@@ -15,7 +15,7 @@ _FAR = 2.0**900  # the smallest difference of two float64 numbers is then larger
 ERROR_OF_ERRORS = 2.0**-40  # the bound itself is computed in float64
 
 
-class Terms(NamedTuple):
+class SumTerms(NamedTuple):
     """The terms of a sum, which candidates may add to those of other sums before they round.
 
     `size` is the sum of the absolute values of the terms, `n` how many roundings a term has at most
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
     value: Tensor
     error: Tensor | None = None
     stored: bool = True
-    terms: Terms | None = None
+    terms: SumTerms | None = None
 
     @property
     def wide(self) -> Tensor:

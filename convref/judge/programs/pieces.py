@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .pair import Pair, Tensor, Terms
+from .pair import Pair, SumTerms, Tensor
 
 PIECE = 1 << 17  # elements: a few intermediate results in float64 fit into the caches
 LARGE = 1 << 21  # of operations that compute more than they move: only memory is bounded
@@ -172,7 +172,7 @@ class _Whole:
         self._value = piece.value.new_empty(self._shape)
         self._error: Tensor | None = None
         self._exact: list[Box] = []
-        self._terms: Terms | None = None
+        self._terms: SumTerms | None = None
         self._is_stored = True
 
     def put(self, box: Box, piece: Pair) -> None:
@@ -189,7 +189,7 @@ class _Whole:
             if old is None:
                 old = new._replace(size=self._value.new_empty(self._shape, dtype=torch.float64))
             old.size[box] = new.size
-            self._terms = Terms(
+            self._terms = SumTerms(
                 old.size,
                 max(old.n, new.n),
                 max(old.owed, new.owed),

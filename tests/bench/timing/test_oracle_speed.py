@@ -35,7 +35,7 @@ def test_both_arms_compute_the_same(op, keys):
     call, given, theirs = speed.by_torch(op, shape)
     within_bounds(call, "y", theirs["fprop"](), given)
     backward = parse(f"{op}.backward:{shape}:fill=normal")
-    ready = dict(zip(call.roles, given)) | speed._kept(call, given)
+    ready = dict(zip(call.roles, given)) | speed._saved_results(call, given)
     dy = operands(backward)[0]
     arrays = [dy if role == "dy" else ready[role] for role in backward.call.roles]
     for pass_ in ("backward", "again"):

@@ -21,7 +21,7 @@ from convref.oracle import activation as formulas
 from convref.oracle import piecewise, prelu, softmax
 from convref.oracle._elementary import logistic
 
-from .base import Fault, swapped
+from .base import Fault, with_functions
 
 ActivationFault = partial(Fault, ops=GROUPS["activation"])
 
@@ -33,7 +33,7 @@ def _of(*ops: str, passes: tuple[str, ...] = ()) -> Callable[[Call], bool]:
 def computing(op: str, **changes: Callable[..., Array]) -> Wrong:
     """Return a kernel with another value, derivative, second_derivative or directional."""
     row = formulas.POINTWISE[op]._replace(**changes)
-    return swapped(formulas, POINTWISE={**formulas.POINTWISE, op: row})
+    return with_functions(formulas, POINTWISE={**formulas.POINTWISE, op: row})
 
 
 def _number_wins(x: Array, problem: Problem) -> Array:
@@ -213,14 +213,14 @@ ROWS = (
         "the slope of the parabola at -3 and 3 themselves",
         "hardswish.backward:n1c1_i1:seed=9642",
         _of("hardswish", passes=("backward",)),
-        swapped(piecewise, hardswish_derivative=_corner_inside),
+        with_functions(piecewise, hardswish_derivative=_corner_inside),
     ),
     ActivationFault(
         "softmax_without_maximum",
         "exp(x) over its sum: overflow from 89 on",
         "softmax.fprop:n1c1_i3:fill=wide",
         lambda call: call.op == "softmax" and call.pass_ == "fprop" and call.dtype != "f64",
-        swapped(softmax, softmax=_single(_naive)),
+        with_functions(softmax, softmax=_single(_naive)),
         single=True,
     ),
     ActivationFault(
@@ -228,7 +228,7 @@ ROWS = (
         "log(softmax(x)) in float32: infinite below -103",
         "log_softmax.fprop:n1c3_i1:fill=wide:seed=4",
         lambda call: call.op == "log_softmax" and call.pass_ == "fprop" and call.dtype != "f64",
-        swapped(softmax, log_softmax=_single(_log_of_softmax)),
+        with_functions(softmax, log_softmax=_single(_log_of_softmax)),
         single=True,
     ),
     ActivationFault(
@@ -243,21 +243,21 @@ ROWS = (
         "label smoothing counts ignored targets",
         "cross_entropy.fprop:n1c2_i3:smooth=0.5:fill=ones",
         lambda call: call.op == "cross_entropy" and call.problem.label_smoothing > 0,
-        swapped(softmax, targets=_smoothed_everywhere),
+        with_functions(softmax, targets=_smoothed_everywhere),
     ),
     ActivationFault(
         "mean_over_all_positions",
         "the mean divides by ignored targets too",
         "cross_entropy.fprop:n1c2_i3:fill=ones",
         _mean_loss,
-        swapped(softmax, targets=_over_positions),
+        with_functions(softmax, targets=_over_positions),
     ),
     ActivationFault(
         "mean_over_the_count",
         "a weighted mean divides by how many targets there are",
         "cross_entropy.backward:n1c2_i1:weight=1",
         lambda call: _mean_loss(call) and call.problem.weight,
-        swapped(softmax, targets=_over_counted),
+        with_functions(softmax, targets=_over_counted),
     ),
     ActivationFault(
         "class_weights_forgotten",
@@ -308,6 +308,6 @@ OTHERS = (
         "the slope of channel 0 in all channels",
         "prelu.fprop:n1c2_i1",
         lambda call: call.op == "prelu" and not call.problem.shared and call.problem.c > 1,
-        swapped(prelu, _slopes=_first_slope),
+        with_functions(prelu, _slopes=_first_slope),
     ),
 )

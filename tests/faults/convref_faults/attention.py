@@ -9,7 +9,7 @@ from convref.conformance.mutations import Array
 from convref.ops import Problem
 from convref.oracle import attention as formulas
 
-from .base import Fault, swapped
+from .base import Fault, with_functions
 
 TILE = 4  # keys that a kernel reads at once
 AttentionFault = partial(Fault, ops=("sdpa",))
@@ -56,7 +56,7 @@ ROWS = (
         "the causal mask lets each query see one key more",
         "sdpa.fprop:n1c1_i1x1_o2x1:causal=1",
         _masked,
-        swapped(formulas, weights=_one_more),
+        with_functions(formulas, weights=_one_more),
     ),
     AttentionFault(
         "sdpa_stale_maximum",
@@ -65,7 +65,7 @@ ROWS = (
         lambda call: (
             call.pass_ == "fprop" and call.problem.source[0] > TILE and not call.problem.causal
         ),
-        swapped(formulas, weights=_stale_maximum),
+        with_functions(formulas, weights=_stale_maximum),
     ),
     AttentionFault(
         "sdpa_scale",
@@ -74,7 +74,7 @@ ROWS = (
         lambda call: (
             call.pass_ == "fprop" and call.problem.scale is None and call.problem.input[1] > 1
         ),
-        swapped(formulas, scores=_without_root),
+        with_functions(formulas, scores=_without_root),
     ),
     AttentionFault(
         "sdpa_heads",
@@ -85,6 +85,6 @@ ROWS = (
             and call.problem.groups > 1
             and call.problem.groups < call.problem.c
         ),
-        swapped(formulas, heads=_interleaved),
+        with_functions(formulas, heads=_interleaved),
     ),
 )

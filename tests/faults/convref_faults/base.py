@@ -93,7 +93,7 @@ def writing(base: str, change: Change) -> Wrong:
     return wrong
 
 
-def only(result: int, wrong: Wrong) -> Wrong:
+def only_result(result: int, wrong: Wrong) -> Wrong:
     """Return a kernel that goes wrong in one result."""
 
     def compute(call: Call, operands: Operands) -> Results:
@@ -103,7 +103,7 @@ def only(result: int, wrong: Wrong) -> Wrong:
     return compute
 
 
-def without(index: int) -> Wrong:
+def without_operand(index: int) -> Wrong:
     """Return a kernel that ignores the operand at `index`, as if it were absent."""
 
     def wrong(call: Call, operands: Operands) -> Results:
@@ -112,7 +112,7 @@ def without(index: int) -> Wrong:
     return wrong
 
 
-def swapped(module: Any, **functions: Any) -> Wrong:
+def with_functions(module: Any, **functions: Any) -> Wrong:
     """Return a kernel that computes with other functions in the place of a formula's own."""
 
     def wrong(call: Call, operands: Operands) -> Results:

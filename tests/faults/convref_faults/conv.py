@@ -5,16 +5,16 @@ import numpy as np
 from convref.conformance.mutations import flipped, on_problem, sides_swapped, zeroed
 
 from . import mistakes as m
-from .base import Fault, only, reading, without, writing
+from .base import Fault, only_result, reading, without_operand, writing
 from .mistakes import (
     any_axis,
+    computes,
     dilated,
     fprop,
-    gives,
+    is_padded_unevenly,
+    is_plain_conv,
     last_order,
-    lopsided,
     per_group,
-    plain,
     strided,
 )
 
@@ -23,21 +23,21 @@ ROWS = (
         "six_channels",
         "pytorch#21597: six input channels, taken four at a time",
         "conv.fprop:n1c6k1_i1_f1:fill=ones",
-        lambda call: plain(call) and per_group(call) == 6,
+        lambda call: is_plain_conv(call) and per_group(call) == 6,
         reading("x", m.channels_from(4)),
     ),
     Fault(
         "tail_channels",
         "modular#6248: more than 8 channels, the tail of a vector dropped",
         "conv.fprop:n1c9k1_i1_f1:fill=ones",
-        lambda call: plain(call) and per_group(call) > 8 and per_group(call) % 8 > 0,
+        lambda call: is_plain_conv(call) and per_group(call) > 8 and per_group(call) % 8 > 0,
         reading("x", m.tail_channels),
     ),
     Fault(
         "channels_last_filter",
         "pytorch#82060: channels-last filter of one input channel",
         "conv.fprop:n1c1k1_i2_f2:mem=w.owi",
-        lambda call: plain(call) and last_order(call, "w") and per_group(call) == 1,
+        lambda call: is_plain_conv(call) and last_order(call, "w") and per_group(call) == 1,
         reading("w", flipped),
     ),
     Fault(
@@ -82,7 +82,9 @@ ROWS = (
         "xla#48713: low padding below 0 with 8 to 16 channels",
         "conv.fprop:n1c8k1_i2_f1_p-1,0",
         lambda call: (
-            plain(call) and 8 <= per_group(call) <= 16 and any_axis(call, lambda a: a.lo < 0)
+            is_plain_conv(call)
+            and 8 <= per_group(call) <= 16
+            and any_axis(call, lambda a: a.lo < 0)
         ),
         on_problem(m.crop_forgotten),
     ),
@@ -90,21 +92,21 @@ ROWS = (
         "filter_above_image",
         "pytorch#195394, oneDNN#5942: filter larger than the image",
         "conv.fprop:n1c1k1_i1_f2_p1,0:fill=ones",
-        lambda call: plain(call) and any_axis(call, lambda axis: axis.taps > axis.big),
+        lambda call: is_plain_conv(call) and any_axis(call, lambda axis: axis.taps > axis.big),
         reading("w", m.taps_beyond_image),
     ),
     Fault(
         "window_in_padding",
         "a window wholly in padding is skipped, and its bias with it",
         "conv.fprop:n1c1k1_i1_f1_p1,0:fill=ones",
-        lambda call: plain(call) and call.conv.bias,
+        lambda call: is_plain_conv(call) and call.conv.bias,
         writing("y", m.windows_in_padding),
     ),
     Fault(
         "dilation_with_stride",
         "dilation ignored where there is a stride too",
         "conv.fprop:n1c1k1_i3_f2_s2_d2",
-        lambda call: plain(call) and any_axis(call, strided, dilated),
+        lambda call: is_plain_conv(call) and any_axis(call, strided, dilated),
         on_problem(m.dense),
     ),
     Fault(
@@ -132,7 +134,7 @@ ROWS = (
         "modular#6129: groups, outputs of each a multiple of the vector; all read the first group",
         "conv.fprop:n1c2k8g2_i1_f1",
         lambda call: (
-            plain(call)
+            is_plain_conv(call)
             and call.conv.groups > 1
             and call.conv.k // call.conv.groups % 4 == 0
             and call.conv.k > 0
@@ -143,14 +145,14 @@ ROWS = (
         "filter_gradient_of_many_images",
         "pytorch#96225: filter gradient of a large batch",
         "conv.wgrad:n5c1k1_i1_f1:fill=ones",
-        lambda call: gives(call, "dw") and call.problem.n > 4,
+        lambda call: computes(call, "dw") and call.problem.n > 4,
         m.first_images(4),
     ),
     Fault(
         "filter_gradient_of_one_image",
         "transposed filter gradient of the first image alone",
         "conv.wgrad:n2c1k1_i1_f1:t=1:fill=ones",
-        lambda call: gives(call, "dw") and call.conv.transposed,
+        lambda call: computes(call, "dw") and call.conv.transposed,
         m.first_images(1),
     ),
     Fault(
@@ -164,7 +166,7 @@ ROWS = (
         "stride_three_tail",
         "pytorch#169688: stride 3, the last column",
         "conv.fprop:n1c1k1_i1_f1_s3:fill=ones",
-        lambda call: plain(call) and call.problem.stride[-1] == 3,
+        lambda call: is_plain_conv(call) and call.problem.stride[-1] == 3,
         writing("y", zeroed(lambda call: np.s_[..., -1:])),
     ),
     Fault(
@@ -172,7 +174,7 @@ ROWS = (
         "tt-metal#14260: the last row of an odd number of rows is never written",
         "conv.fprop:n1c1k1_i3x1_f1x1:fill=ones",
         lambda call: (
-            plain(call)
+            is_plain_conv(call)
             and call.problem.rank == 2
             and call.problem.output[0] > 1
             and call.problem.output[0] % 2 == 1
@@ -183,21 +185,25 @@ ROWS = (
         "high_padding_for_low",
         "onnxruntime#26708: pads[1] taken for pads[2]",
         "conv.fprop:n1c1k1_i1_f1_p0,1:fill=ones",
-        lambda call: plain(call) and any_axis(call, lopsided),
+        lambda call: is_plain_conv(call) and any_axis(call, is_padded_unevenly),
         on_problem(sides_swapped),
     ),
     Fault(
         "padding_of_the_other_axis",
         "padding of rows and columns exchanged",
         "conv.fprop:n1c1k1_i1x1_f1x1_p0,0x1,0:fill=ones",
-        lambda call: plain(call) and call.problem.rank == 2,
+        lambda call: is_plain_conv(call) and call.problem.rank == 2,
         on_problem(m.axes_swapped),
     ),
     Fault(
         "strided_volume",
         "mlx#2038: conv3d, stride 2, asymmetric padding",
         "conv.fprop:n1c1k1_i1x1x1_f1x1x1_s2x1x1_p1,0x0,0x0,0:fill=ones",
-        lambda call: plain(call) and call.problem.rank == 3 and any_axis(call, strided, lopsided),
+        lambda call: (
+            is_plain_conv(call)
+            and call.problem.rank == 3
+            and any_axis(call, strided, is_padded_unevenly)
+        ),
         on_problem(sides_swapped),
     ),
     Fault(
@@ -205,7 +211,7 @@ ROWS = (
         "pytorch#163539: conv3d in bf16, the last slice of the filter",
         "conv.fprop:n1c1k1_i2x1x1_f2x1x1:dt=bf16:fill=ones",
         lambda call: (
-            plain(call)
+            is_plain_conv(call)
             and call.dtype == "bf16"
             and call.problem.rank == 3
             and call.problem.filter[0] > 1
@@ -223,42 +229,44 @@ ROWS = (
         "ungrouped_filter_gradient",
         "mlx#2184: shape of the filter gradient with groups",
         "conv.wgrad:n1c2k2g2_i1_f1:fill=ones",
-        lambda call: gives(call, "dw") and call.conv.groups > 1,
+        lambda call: computes(call, "dw") and call.conv.groups > 1,
         writing("w", m.ungrouped),
     ),
     Fault(
         "filter_gradient_shuffled",
         "tensorflow_macos#230: filter gradient shuffled for more than one channel",
         "conv.wgrad:n1c2k1_i2_f2",
-        lambda call: gives(call, "dw") and min(call.problem.shape("w")[1], *m.spans(call)) > 1,
+        lambda call: computes(call, "dw") and min(call.problem.shape("w")[1], *m.spans(call)) > 1,
         writing("w", m.shuffled),
     ),
     Fault(
         "dropped_product",
         "one product of a long sum is left out",
         "conv.fprop:n1c2k1_i5_f5:fill=ones",
-        lambda call: plain(call) and call.products("y") > 9 and bool(call.problem.n * call.conv.k),
+        lambda call: (
+            is_plain_conv(call) and call.products("y") > 9 and bool(call.problem.n * call.conv.k)
+        ),
         m.last_product_dropped,
     ),
     Fault(
         "bias_gradient_axes",
         "bias gradient summed over the wrong axes where both have one length",
         "conv.bgrad:n1c1k2_i2_f1",
-        lambda call: gives(call, "db") and call.conv.k == call.problem.output[0],
+        lambda call: computes(call, "db") and call.conv.k == call.problem.output[0],
         m.bias_gradient_axes,
     ),
     Fault(
         "bias_gradient_narrow",
         "bias gradient summed in the 16-bit type of grad_output",
         "conv.bgrad:n1c1k1_i4_f1:dt=f16:fill=normal:seed=65532",
-        lambda call: gives(call, "db") and call.dtype in ("f16", "bf16") and call.conv.k > 0,
+        lambda call: computes(call, "db") and call.dtype in ("f16", "bf16") and call.conv.k > 0,
         m.narrow_bias_gradient,
     ),
     Fault(
         "no_images",
         "filter gradient of an empty batch is not initialised",
         "conv.wgrad:n0c1k1_i1_f1:fill=ones",
-        lambda call: gives(call, "dw") and call.problem.n == 0,
+        lambda call: computes(call, "dw") and call.problem.n == 0,
         writing("w", zeroed(lambda call: ..., np.nan)),
     ),
     Fault(
@@ -266,7 +274,7 @@ ROWS = (
         "JVP without the term of the input's tangent",
         "conv.jvp:n1c1k1_i1_f1:tan=x:fill=ones",
         lambda call: call.pass_ == "jvp" and call.is_present("x_dot"),
-        without(3),
+        without_operand(3),
     ),
     Fault(
         "bias_twice",
@@ -289,23 +297,23 @@ ROWS = (
         lambda call: (
             call.pass_ == "double_backward"
             and "dw" in call.wanted
-            and any_axis(call, strided, lopsided)
+            and any_axis(call, strided, is_padded_unevenly)
         ),
-        only(2, on_problem(sides_swapped)),
+        only_result(2, on_problem(sides_swapped)),
     ),
     Fault(
         "conjugate_missing",
         "complex input gradient with the filter instead of its conjugate",
         "conv.dgrad:n1c1k1_i1_f1:dt=c64",
-        lambda call: gives(call, "dx"),
-        only(0, reading("w", m.conjugated)),
+        lambda call: computes(call, "dx"),
+        only_result(0, reading("w", m.conjugated)),
         ("c64", "c128"),
     ),
     Fault(
         "conjugate_exchanged",
         "complex transposed filter gradient with the conjugate on the wrong factor",
         "conv.wgrad:n1c1k1_i1_f1:t=1:dt=c64",
-        lambda call: gives(call, "dw") and call.conv.transposed,
+        lambda call: computes(call, "dw") and call.conv.transposed,
         writing("w", m.conjugated),
         ("c64", "c128"),
     ),
@@ -322,7 +330,7 @@ ROWS = (
         "xla#49123: int8, two groups, four channels, 1x1",
         "conv.fprop:n1c4k4g2_i1_f1:dt=i8",
         lambda call: (
-            plain(call)
+            is_plain_conv(call)
             and call.dtype == "i8"
             and call.conv.groups == 2
             and per_group(call) % 2 == 0
@@ -342,7 +350,7 @@ ROWS = (
         "through_half",
         "float32 filter gradient rounded to float16 on its way",
         "conv.wgrad:n1c1k1_i1_f1:fill=normal",
-        lambda call: gives(call, "dw") and call.dtype == "f32",
+        lambda call: computes(call, "dw") and call.dtype == "f32",
         writing("w", m.through_half),
     ),
     Fault(
@@ -363,14 +371,14 @@ ROWS = (
         "infinity_clamped",
         "an infinity becomes the largest number",
         "conv.dgrad:n1c1k1_i1_f1:fill=inf:seed=65535",
-        lambda call: gives(call, "dx") and call.dtype == "f32",
+        lambda call: computes(call, "dx") and call.dtype == "f32",
         writing("x", m.clamped),
     ),
     Fault(
         "input_scaled_in_place",
         "workspace shared with the input",
         "conv.dgrad:n1c1k1_i1_f1:t=1:fill=ones",
-        lambda call: gives(call, "dx") and call.conv.transposed,
+        lambda call: computes(call, "dx") and call.conv.transposed,
         m.scaled_in_place,
     ),
     Fault(
@@ -378,7 +386,7 @@ ROWS = (
         "depthwise filter gradient comes back in float32",
         "conv.wgrad:n1c2k2g2_i1_f1:dt=f16:fill=ones",
         lambda call: (
-            gives(call, "dw") and call.dtype == "f16" and call.conv.groups == call.problem.c > 1
+            computes(call, "dw") and call.dtype == "f16" and call.conv.groups == call.problem.c > 1
         ),
         writing("w", m.wide_dtype),
     ),
@@ -386,14 +394,14 @@ ROWS = (
         "squeezed",
         "an output of one position loses its spatial axes",
         "conv.fprop:n1c1k1_i1x1_f1x1:fill=ones",
-        lambda call: plain(call) and call.problem.output == (1, 1),
+        lambda call: is_plain_conv(call) and call.problem.output == (1, 1),
         writing("y", m.squeezed),
     ),
     Fault(
         "nondeterministic_gradient",
         "pytorch#34344: partial sums of the filter gradient added in any order",
         "conv.wgrad:n3c1k1_i1_f1:dt=f64:fill=normal:seed=65535",
-        lambda call: gives(call, "dw") and call.dtype == "f64" and call.products("dw") > 2,
+        lambda call: computes(call, "dw") and call.dtype == "f64" and call.products("dw") > 2,
         writing("w", m.last_bit_differs),
     ),
     Fault(
@@ -401,48 +409,48 @@ ROWS = (
         "filter gradient returned although it is masked off",
         "conv.dgrad:n1c1k1_i1_f1:fill=ones",
         lambda call: call.pass_ == "backward" and not call.mask[1],
-        m.everything,
+        m.compute_masked_off,
     ),
     Fault(
         "bias_gradient_absent",
         "no bias gradient unless the input gradient is wanted too",
         "conv.bgrad:n1c1k1_i1_f1:fill=ones",
-        lambda call: gives(call, "db") and not call.mask[0],
+        lambda call: computes(call, "db") and not call.mask[0],
         m.no_bias_gradient,
     ),
     Fault(
         "flip_ignored",
         "true convolution computed as cross-correlation",
         "conv.fprop:n1c1k1_i2_f2:flip=1",
-        lambda call: plain(call) and call.conv.flip,
+        lambda call: is_plain_conv(call) and call.conv.flip,
         reading("w", flipped),
     ),
     Fault(
         "stride_of_the_other_axis",
         "rows take the stride of the columns where the image has one column",
         "conv.fprop:n1c1k1_i3x1_f1x1_s2x1",
-        lambda call: plain(call) and call.problem.rank == 2 and call.problem.input[1] == 1,
+        lambda call: is_plain_conv(call) and call.problem.rank == 2 and call.problem.input[1] == 1,
         on_problem(m.last_stride),
     ),
     Fault(
         "third_image",
         "images from the third on repeat the second",
         "conv.fprop:n3c1k1_i1_f1",
-        lambda call: plain(call) and call.problem.n > 2,
+        lambda call: is_plain_conv(call) and call.problem.n > 2,
         writing("y", m.second_image_again),
     ),
     Fault(
         "channels_last_filter_in_dgrad",
         "input gradient misreads a channels-last filter",
         "conv.dgrad:n1c1k1_i1_f2_p0,1:mem=w.owi",
-        lambda call: gives(call, "dx") and last_order(call, "w"),
-        only(0, reading("w", flipped)),
+        lambda call: computes(call, "dx") and last_order(call, "w"),
+        only_result(0, reading("w", flipped)),
     ),
     Fault(
         "seventeenth_column",
         "modular#6461: the column after a full vector",
         "conv.fprop:n1c1k1_i17_f1:fill=ones",
-        lambda call: plain(call) and call.problem.output[-1] > 16,
+        lambda call: is_plain_conv(call) and call.problem.output[-1] > 16,
         writing("y", zeroed(lambda call: np.s_[..., 16])),
     ),
 )

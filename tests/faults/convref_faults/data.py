@@ -13,8 +13,8 @@ from convref.ops import Problem
 from convref.oracle import norm as formulas
 
 from . import mistakes as m
-from .base import Fault, only, reading, swapped, writing
-from .mistakes import fprop, gives
+from .base import Fault, only_result, reading, with_functions, writing
+from .mistakes import computes, fprop
 from .pairs import F16, FPROP, LAST, pair, rows
 
 INTEGERS = ("i8", "i16", "i32", "u8")
@@ -96,7 +96,7 @@ ROWS = rows(
         "one_pass_variance",
         "the mean of squares less the squared mean, in float32",
         lambda c: FPROP(c) and c.dtype == "f32",
-        swapped(formulas, statistics=_one_pass),
+        with_functions(formulas, statistics=_one_pass),
         "batch_norm.fprop:n2c1_i1:fill=shifted",
         lambda c: c.op == "layer_norm",
         "layer_norm.fprop:n1c2_i1:fill=shifted",
@@ -118,8 +118,8 @@ ROWS = rows(
     _pair(
         "filter_gradient_not_conjugate",
         "complex filter gradient without a conjugate",
-        lambda c: gives(c, "dw") and _COMPLEX(c),
-        only(1, reading("x", m.conjugated)),
+        lambda c: computes(c, "dw") and _COMPLEX(c),
+        only_result(1, reading("x", m.conjugated)),
         "conv.wgrad:n1c1k1_i1_f1:dt=c128",
         lambda c: c.conv.groups > 1,
         "conv.wgrad:n1c2k2g2_i1_f1:dt=c128",
@@ -128,8 +128,8 @@ ROWS = rows(
     _pair(
         "transposed_gradient_not_conjugate",
         "the same for the input of a transposed one",
-        lambda c: gives(c, "dx") and c.conv.transposed and _COMPLEX(c),
-        only(0, reading("w", m.conjugated)),
+        lambda c: computes(c, "dx") and c.conv.transposed and _COMPLEX(c),
+        only_result(0, reading("w", m.conjugated)),
         "conv.dgrad:n1c1k1_i1_f1:t=1:dt=c128",
         _type("c128"),
         "conv.dgrad:n1c1k1_i1_f1:t=1:dt=c128",
@@ -158,7 +158,7 @@ ROWS = rows(
     _pair(
         "complex_bias_gradient",
         "complex gradient of the bias conjugated",
-        lambda c: gives(c, "db") and _COMPLEX(c),
+        lambda c: computes(c, "db") and _COMPLEX(c),
         writing("b", m.conjugated),
         "conv.bgrad:n1c1k1_i1_f1:dt=c128",
         lambda c: not c.mask[0],
@@ -171,7 +171,7 @@ ROWS = rows(
         _type("i16"),
         _saturated,
         "conv.jvp:n1c1k1_i1_f1:dt=i16:tan=0:fill=wide",
-        lambda c: gives(c, "dw"),
+        lambda c: computes(c, "dw"),
         "conv.wgrad:n1c1k1_i1_f1:dt=i16:fill=wide",
         ("i8", "i16"),
     ),

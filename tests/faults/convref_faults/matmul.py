@@ -7,7 +7,7 @@ from convref.conformance.mutations import Array, Operands, Results
 from convref.ops import Problem
 from convref.oracle import matmul, reduce
 
-from .base import Fault, swapped
+from .base import Fault, with_functions
 
 STEP = 4  # terms that a kernel adds at once
 
@@ -63,7 +63,7 @@ ROWS = (
         "the terms after the last whole step of the inner loop are not added",
         "matmul.fprop:n1c1k1_i1",
         lambda call: call.pass_ == "fprop" and call.problem.input[0] % STEP != 0,
-        swapped(matmul, matmul_fprop=_whole_steps),
+        with_functions(matmul, matmul_fprop=_whole_steps),
         ops=("matmul",),
     ),
     Fault(
@@ -71,7 +71,7 @@ ROWS = (
         "the gradient of a matrix that a batch shares is that of its last element",
         "matmul.backward:n2c1k1_i1:shared=1",
         lambda call: call.pass_ == "backward" and call.problem.shared and call.problem.n > 1,
-        swapped(matmul, matmul_wgrad=_last_of_batch),
+        with_functions(matmul, matmul_wgrad=_last_of_batch),
         ops=("matmul",),
     ),
     Fault(
@@ -88,7 +88,7 @@ ROWS = (
         "an element is no term of its own sum",
         "cumsum.fprop:n1c1_i1",
         lambda call: call.pass_ == "fprop",
-        swapped(reduce, cumsum_fprop=_exclusive),
+        with_functions(reduce, cumsum_fprop=_exclusive),
         ops=("cumsum",),
     ),
     Fault(
@@ -96,7 +96,7 @@ ROWS = (
         "the gradient is summed from the first element, not from the last",
         "cumsum.backward:n1c2_i1",
         lambda call: call.pass_ == "backward" and call.problem.count > 1,
-        swapped(reduce, cumsum_backward=_forward),
+        with_functions(reduce, cumsum_backward=_forward),
         ops=("cumsum",),
     ),
     Fault(
@@ -104,7 +104,7 @@ ROWS = (
         "of several axes only the last is summed over",
         "sum.fprop:n1c1_i2x1:over=hw",
         lambda call: call.pass_ == "fprop" and _several(call),
-        swapped(reduce, sum_fprop=_last_axis),
+        with_functions(reduce, sum_fprop=_last_axis),
         ops=("sum",),
     ),
     Fault(
@@ -112,7 +112,7 @@ ROWS = (
         "the divisor of a mean is that of an unbiased variance",
         "mean.fprop:n1c1_i2",
         lambda call: call.pass_ == "fprop" and call.problem.count > 1,
-        swapped(reduce, mean_fprop=_one_less),
+        with_functions(reduce, mean_fprop=_one_less),
         ops=("mean",),
     ),
 )

@@ -185,7 +185,7 @@ def bias_twice(call: Call, operands: Operands) -> Results:
     return oracle_results(call, (x, w, b + b, *dots))
 
 
-def everything(call: Call, operands: Operands) -> Results:
+def compute_masked_off(call: Call, operands: Operands) -> Results:
     """Compute results that are masked off, too."""
     return oracle_results(replace(call, mask=(True, True, True)), operands)
 
@@ -331,7 +331,7 @@ def dilated(axis: Any) -> bool:
     return axis.dilation > 1 and axis.taps > 1
 
 
-def lopsided(axis: Any) -> bool:
+def is_padded_unevenly(axis: Any) -> bool:
     """Return whether the axis is padded unevenly."""
     return axis.lo != axis.hi
 
@@ -341,7 +341,7 @@ def last_order(call: Call, role: str) -> bool:
     return call.spec(role).order == channels_last(axis_letters(call.problem, role))
 
 
-def plain(call: Call) -> bool:
+def is_plain_conv(call: Call) -> bool:
     """Return whether this is the forward pass of a plain convolution."""
     return call.pass_ == "fprop" and not call.conv.transposed
 
@@ -351,7 +351,7 @@ def fprop(call: Call) -> bool:
     return call.pass_ == "fprop"
 
 
-def gives(call: Call, role: str) -> bool:
+def computes(call: Call, role: str) -> bool:
     """Return whether a backward pass gives this result."""
     return call.pass_ == "backward" and role in call.wanted
 
@@ -366,13 +366,13 @@ def repeats(call: Call, role: str) -> bool:
 # Memory and state.
 
 
-def touch(address: int) -> None:
+def read_byte_before(address: int) -> None:
     """Read the byte before an address."""
     ctypes.string_at(address - 1, 1)
 
 
 @contextmanager
-def held(kept: dict[Hashable, Any], name: str, value: Any) -> Iterator[None]:
+def set_within(kept: dict[Hashable, Any], name: str, value: Any) -> Iterator[None]:
     """Keep a value under a name within a block."""
     kept[name] = value
     try:

@@ -9,7 +9,7 @@ from convref.conformance.mutations import Array, Operands, Results, oracle_resul
 from convref.ops import BASE_ROLE, GROUPS, FrozenNormProblem, Problem
 from convref.oracle import norm as formulas
 
-from .base import Fault, reading, swapped
+from .base import Fault, reading, with_functions
 from .pairs import size
 
 NormFault = partial(Fault, ops=GROUPS["norm"])
@@ -118,42 +118,42 @@ ROWS = (
         "the biased variance goes into the running one",
         "batch_norm.fprop:n2c1_i1",
         _trains,
-        swapped(formulas, running=_biased),
+        with_functions(formulas, running=_biased),
     ),
     NormFault(
         "momentum_swapped",
         "momentum as the share of the old statistic",
         "batch_norm.fprop:n2c1_i1:fill=ones",
         lambda call: _trains(call) and call.problem.momentum != 0.5,
-        swapped(formulas, running=_exchanged),
+        with_functions(formulas, running=_exchanged),
     ),
     NormFault(
         "eps_beside_the_root",
         "1 / (sqrt(var) + eps) for 1 / sqrt(var + eps)",
         "layer_norm.fprop:n1c1_i1:fill=ones",
         lambda call: call.pass_ == "fprop",
-        swapped(formulas, plus_eps=_beside_the_root),
+        with_functions(formulas, plus_eps=_beside_the_root),
     ),
     NormFault(
         "eps_forgotten",
         "1 / sqrt(var)",
         "layer_norm.fprop:n1c1_i1:fill=ones",
         lambda call: call.pass_ == "fprop",
-        swapped(formulas, plus_eps=lambda var, problem: var),
+        with_functions(formulas, plus_eps=lambda var, problem: var),
     ),
     NormFault(
         "unbiased_variance_normalises",
         "the variance over M - 1 normalises too",
         "layer_norm.fprop:n1c1_i2",
         lambda call: _finds(call) and call.problem.count > 1,
-        swapped(formulas, statistics=_unbiased_everywhere),
+        with_functions(formulas, statistics=_unbiased_everywhere),
     ),
     NormFault(
         "welford_merge_weight",
         "apex#1768: parts of other sizes merged with one weight",
         "batch_norm.jvp:n1c1_i3",
         _sizes_differ,
-        swapped(formulas, statistics=_halves),
+        with_functions(formulas, statistics=_halves),
     ),
     NormFault(
         "groups_interleaved",
@@ -178,7 +178,7 @@ ROWS = (
         "dw and db divided by how many elements share a weight",
         "group_norm.bgrad:n1c1_i2:fill=ones",
         lambda call: call.pass_ == "backward" and {"dw", "db"} & {*call.wanted} and size(call) > 0,
-        swapped(formulas, per_weight=_batch_mean),
+        with_functions(formulas, per_weight=_batch_mean),
     ),
     NormFault(
         "eval_backward_as_in_training",
@@ -187,7 +187,7 @@ ROWS = (
         lambda call: (
             call.op == "batch_norm_eval" and call.pass_ == "backward" and "dx" in call.wanted
         ),
-        swapped(formulas, project=_moving),
+        with_functions(formulas, project=_moving),
     ),
     NormFault(
         "gradient_without_variance",
@@ -196,7 +196,7 @@ ROWS = (
         lambda call: (
             call.op != "batch_norm_eval" and call.pass_ == "backward" and "dx" in call.wanted
         ),
-        swapped(formulas, project=_without_z),
+        with_functions(formulas, project=_without_z),
     ),
     NormFault(
         "second_derivative_one_product_short",
@@ -205,7 +205,7 @@ ROWS = (
         lambda call: (
             call.op != "batch_norm_eval" and call.pass_ == "double_backward" and "dx" in call.wanted
         ),
-        swapped(formulas, second_derivative=_one_product_short),
+        with_functions(formulas, second_derivative=_one_product_short),
     ),
     NormFault(
         "weight_of_the_next_channel",
@@ -221,6 +221,6 @@ OTHERS = (
         "the mean is subtracted, as in layer norm",
         "rms_norm.fprop:n1c1_i1:eps=1.1920928955078125e-07:fill=ones",
         lambda call: call.op == "rms_norm",
-        swapped(formulas, subtracted=formulas.mean_of),
+        with_functions(formulas, mean_or_zero=formulas.mean_of),
     ),
 )

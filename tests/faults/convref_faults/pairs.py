@@ -46,17 +46,17 @@ def positions(call: Call) -> int:
     return int(call.problem.n * prod(call.problem.output))
 
 
-def of(dtype: str) -> Region:
+def of_dtype(dtype: str) -> Region:
     """Return the predicate of calls of a type."""
     return lambda call: call.dtype == dtype
 
 
-def passing(*passes: str) -> Region:
+def of_pass(*passes: str) -> Region:
     """Return the predicate of calls of some passes."""
     return lambda call: call.pass_ in passes
 
 
-def every(*regions: Region) -> Region:
+def all_of(*regions: Region) -> Region:
     """Return the predicate of calls on which all hold."""
     return lambda call: all(region(call) for region in regions)
 
@@ -91,9 +91,9 @@ def is_transposed(problem: Problem) -> bool:
     return bool(getattr(problem, "transposed", False))
 
 
-F32, F64, F16, BF16 = map(of, ("f32", "f64", "f16", "bf16"))
-FPROP, JVP = passing("fprop"), passing("jvp")
-SECOND = passing("double_backward")
+F32, F64, F16, BF16 = map(of_dtype, ("f32", "f64", "f16", "bf16"))
+FPROP, JVP = of_pass("fprop"), of_pass("jvp")
+SECOND = of_pass("double_backward")
 
 
 def pair(
@@ -109,7 +109,7 @@ def pair(
     **fields: Any,
 ) -> tuple[Fault, Fault]:
     """Return the wide and the narrow form of a fault; `make` takes further fields."""
-    also, fields = every(region, narrow), {"ops": ops, **fields}
+    also, fields = all_of(region, narrow), {"ops": ops, **fields}
     return (
         make(name, model, minimal, region, wrong, **fields),
         make(f"{name}_narrow", f"{model}, narrow", narrow_minimal, also, wrong, **fields),

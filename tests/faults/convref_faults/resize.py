@@ -130,7 +130,7 @@ def _mode(*modes: str) -> Callable[[Call], bool]:
     return lambda call: call.problem.mode in modes
 
 
-def _plain(call: Call) -> bool:
+def _reads_at_edge(call: Call) -> bool:
     """Return whether a kernel may reach beyond the image and is read at its edge there."""
     problem = call.problem
     smooth = problem.mode in ("linear", "cubic") and not (problem.antialias or problem.exclude)
@@ -181,14 +181,14 @@ ROWS = (
         "clamp_missing",
         "iree#24264: a neighbour beyond the image is not clamped to its edge",
         "resize.fprop:n1c1_i1_o2:fill=ones",
-        _plain,
+        _reads_at_edge,
         reading(_dropped_edges),
     ),
     ResizeFault(
         "last_neighbour_wraps",
         "the neighbour after the last is the first",
         "resize.fprop:n1c1_i2_o4:fill=ramp",
-        _plain,
+        _reads_at_edge,
         reading(_wrapped_edges),
     ),
     ResizeFault(

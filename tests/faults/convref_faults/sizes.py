@@ -6,7 +6,7 @@ often do. Blocks, tiles and vectors have the sizes that released kernels have.
 
 from . import mistakes as m
 from .base import reading
-from .mistakes import any_axis, gives, per_group, plain
+from .mistakes import any_axis, computes, is_plain_conv, per_group
 from .pairs import (
     BF16,
     F16,
@@ -16,9 +16,9 @@ from .pairs import (
     JVP,
     LAST,
     SECOND,
+    all_of,
     axis,
     cols,
-    every,
     from_element,
     is_transposed,
     only_unusual,
@@ -34,7 +34,7 @@ ROWS = rows(
         "channels_above_64",
         "input channels beyond 64 dropped",
         CONV,
-        lambda c: plain(c) and per_group(c) > 64,
+        lambda c: is_plain_conv(c) and per_group(c) > 64,
         reading("x", m.channels_from(64)),
         "conv.fprop:n1c65k1_i1_f1:fill=ones",
         F16,
@@ -57,7 +57,7 @@ ROWS = rows(
         lambda c: per_group(c) % 32 == 1 and per_group(c) > 1,
         LAST,
         "conv.fprop:n1c33k1_i1_f1:fill=ones",
-        lambda c: gives(c, "dx"),
+        lambda c: computes(c, "dx"),
         "conv.dgrad:n1c33k1_i1_f1:fill=ones",
     ),
     pair(
@@ -77,7 +77,7 @@ ROWS = rows(
         lambda c: c.conv.c == 65,
         LAST,
         "conv.double_backward:n1c65k1_i1_f1:tan=0:mask=100:fill=ones",
-        lambda c: gives(c, "dw"),
+        lambda c: computes(c, "dw"),
         "conv.wgrad:n1c65k1_i1_f1:fill=ones",
     ),
     pair(
@@ -87,7 +87,7 @@ ROWS = rows(
         lambda c: c.problem.n >= 8 and size(c) > 0,
         LAST,
         "conv.jvp:n8c1k1_i1_f1:tan=0:fill=ones",
-        lambda c: c.problem.n == 8 and gives(c, "dw"),
+        lambda c: c.problem.n == 8 and computes(c, "dw"),
         "conv.wgrad:n8c1k1_i1_f1:fill=ones",
     ),
     pair(
@@ -107,7 +107,7 @@ ROWS = rows(
         axis("filter", 8),
         LAST,
         "conv.fprop:n1c1k1_i8_f8:fill=ones",
-        every(axis("filter", 8, 8), axis("stride", 2)),
+        all_of(axis("filter", 8, 8), axis("stride", 2)),
         "conv.jvp:n1c1k1_i8_f8_s2:tan=0:fill=ones",
     ),
     pair(
@@ -117,7 +117,7 @@ ROWS = rows(
         axis("filter", 9, 11),
         LAST,
         "conv.double_backward:n1c1k1_i9_f9:tan=0:mask=100:fill=ones",
-        lambda c: plain(c) and c.problem.rank == 2,
+        lambda c: is_plain_conv(c) and c.problem.rank == 2,
         "conv.fprop:n1c1k1_i1x5_f1x9_p0x2:fill=ones",
     ),
     pair(
@@ -127,7 +127,7 @@ ROWS = rows(
         axis("stride", 8),
         LAST,
         "conv.fprop:n1c1k1_i1_f1_s8:fill=ones",
-        every(axis("stride", 8, 8), FPROP),
+        all_of(axis("stride", 8, 8), FPROP),
         "conv.fprop:n1c1k1_i1_f1_s8:fill=ones",
     ),
     pair(
@@ -147,7 +147,7 @@ ROWS = rows(
         lambda c: any_axis(c, lambda a: a.dilation >= 6 and a.taps > 1),
         LAST,
         "conv.dgrad:n1c1k1_i1_f2_p3_d6:fill=ones",
-        lambda c: gives(c, "dx"),
+        lambda c: computes(c, "dx"),
         "conv.dgrad:n1c1k1_i1_f2_p3_d6:fill=ones",
     ),
     pair(
@@ -204,7 +204,7 @@ ROWS = rows(
         "split_remainder",
         "the filter gradient is split by 64 positions, the rest dropped",
         CONV,
-        lambda c: gives(c, "dw") and positions(c) > 64 and positions(c) % 64 > 0,
+        lambda c: computes(c, "dw") and positions(c) > 64 and positions(c) % 64 > 0,
         LAST,
         "conv.wgrad:n1c1k1_i65_f1:fill=ones",
         F16,
@@ -282,7 +282,7 @@ ROWS = rows(
         lambda c: cols(c) > 16 and cols(c) % 16 == 1,
         LAST,
         "conv.double_backward:n1c1k1_i17_f1:tan=0:mask=100:fill=ones",
-        lambda c: gives(c, "dx"),
+        lambda c: computes(c, "dx"),
         "conv.dgrad:n1c1k1_i17_f1:fill=ones",
     ),
     pair(
@@ -316,7 +316,7 @@ ROWS = rows(
         lambda c: any_axis(c, lambda a: a.lo > a.dilation * (a.taps - 1) + 1),
         LAST,
         "conv.fprop:n1c1k1_i1_f1_p2,0:fill=ones",
-        every(FPROP, F64),
+        all_of(FPROP, F64),
         "conv.fprop:n1c1k1_i1_f1_p2,0:dt=f64:fill=ones",
     ),
     pair(
@@ -329,7 +329,7 @@ ROWS = rows(
         ),
         LAST,
         "conv.fprop:n1c0k1_i1_f1_d2:t=1:op=1:fill=ones",
-        lambda c: gives(c, "dw"),
+        lambda c: computes(c, "dw"),
         "conv.wgrad:n1c1k1_i1_f1_d2:t=1:op=1:fill=ones",
     ),
     pair(

@@ -14,8 +14,8 @@ from convref.conformance.mutations import Array, Operands, Region, Results, flip
 
 from . import mistakes as m
 from .base import Fault, reading
-from .mistakes import fprop, gives
-from .pairs import BF16, F16, F32, F64, FPROP, JVP, LAST, every, pair, rows
+from .mistakes import computes, fprop
+from .pairs import BF16, F16, F32, F64, FPROP, JVP, LAST, all_of, pair, rows
 
 Keep = dict[Hashable, Any]
 Run = Callable[[Call, Operands, Keep], Results]
@@ -123,7 +123,7 @@ def _reads_past_the_end(call: Call, operands: Operands, kept: Keep) -> Results:
     array = operands[0]
     assert array is not None
     _, high = np.lib.array_utils.byte_bounds(array)
-    m.touch(high - array.itemsize + 32)
+    m.read_byte_before(high - array.itemsize + 32)
     return oracle_results(call, operands)
 
 
@@ -149,7 +149,7 @@ class Threaded(StateFault):
 
     def threads(self, count: int) -> Any:
         """Let `count` threads compute."""
-        return m.held(self.kept, "threads", count)
+        return m.set_within(self.kept, "threads", count)
 
 
 def _last_thread(call: Call, operands: Operands, kept: Keep) -> Results:
@@ -225,7 +225,7 @@ ROWS = rows(
     _pair(
         "gradient_filter_found_by_address",
         "the same in backward",
-        lambda c: gives(c, "dx"),
+        lambda c: computes(c, "dx"),
         _filter_of_the_address,
         "conv.dgrad:n1c1k1_i1_f1:around=data",
         F64,
@@ -243,7 +243,7 @@ ROWS = rows(
     _pair(
         "order_of_the_first_call",
         "a plan found again without the memory order",
-        every(fprop, _has_filter),
+        all_of(fprop, _has_filter),
         _order_of_the_first,
         "conv.fprop:n1c1k1_i2_f2:around=memory",
         lambda c: c.conv.groups > 1,
@@ -255,7 +255,7 @@ ROWS = rows(
         _always,
         _same_output,
         "conv.fprop:n1c1k1_i1_f1:fill=ones",
-        lambda c: gives(c, "dw"),
+        lambda c: computes(c, "dw"),
         "conv.wgrad:n1c1k1_i1_f1:fill=ones",
     ),
     _pair(
@@ -270,7 +270,7 @@ ROWS = rows(
     _pair(
         "shared_scratch_in_backward",
         "the same in backward",
-        lambda c: gives(c, "dw"),
+        lambda c: computes(c, "dw"),
         _scratch,
         "conv.wgrad:n1c1k1_i1_f1:around=threads",
         lambda c: c.problem.rank == 1,
@@ -282,7 +282,7 @@ ROWS = rows(
         _always,
         _last_thread,
         "conv.fprop:n1c1k1_i1_f1:fill=ones",
-        lambda c: gives(c, "dw"),
+        lambda c: computes(c, "dw"),
         "conv.wgrad:n1c1k1_i1_f1:fill=ones",
         make=Threaded,
     ),
@@ -331,7 +331,7 @@ ROWS = rows(
         _negative,
         _run(LAST),
         "conv.jvp:n1c1k1_i1_f1:mem=x_dot.step-2n:tan=x:fill=ones",
-        lambda c: gives(c, "dw"),
+        lambda c: computes(c, "dw"),
         "conv.wgrad:n1c1k1_i1_f1:mem=w.step-1w:fill=ones",
     ),
     _pair(

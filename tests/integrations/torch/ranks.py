@@ -57,15 +57,15 @@ def sharded(function, tensors, placements, mesh, local=True):
         found = function(*shares)
     assert not local or not messages.get_total_counts(), messages.get_comm_counts()
     wanted = function(*whole)
-    same(found, wanted)
+    check_same(found, wanted)
     dy = integers(*wanted.shape, seed=1)
     grads = torch.autograd.grad(found, shares, distribute_tensor(dy, mesh, [WHOLE] * mesh.ndim))
     for got, want in zip(grads, torch.autograd.grad(wanted, whole, dy), strict=True):
-        same(got, want)
+        check_same(got, want)
     return found
 
 
-def same(found, wanted):
+def check_same(found, wanted):
     """Compare a tensor in shares with a whole one."""
     assert found.shape == wanted.shape, (found.shape, wanted.shape)
     whole = found.full_tensor()
@@ -168,7 +168,7 @@ def norms(mesh):
     F.batch_norm(x, *running, training=True)
     F.batch_norm(distribute_tensor(x, mesh, [CHANNEL]), *shares, training=True)
     for found, wanted in zip(shares, running, strict=True):
-        same(found, wanted)
+        check_same(found, wanted)
 
     def evaluation(where):
         shares = [distribute_tensor(t, mesh, [where]) for t in (mean, var)]

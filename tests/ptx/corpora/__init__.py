@@ -61,7 +61,7 @@ def with_gradients(function, reference, *operands):
     return pairs
 
 
-def apart(got, want):
+def relative_difference(got, want):
     """Return the largest difference relative to the largest wanted element; 0 if equal."""
     if not want.numel():
         return 0.0  # ATen returns no statistics where a kernel does
@@ -82,7 +82,7 @@ def apart(got, want):
 
 
 @contextlib.contextmanager
-def limited(seconds):
+def time_limit(seconds):
     """Raise a TimeoutError after some seconds of the processor, and again while it is caught."""
 
     def stop(*_):
@@ -103,8 +103,8 @@ def outcome(run, arch):
     torch.manual_seed(0)
     with device(arch, findings=findings) as made:
         try:
-            with limited(LIMIT):
-                worst = max([apart(*pair) for pair in run()], default=0.0)
+            with time_limit(LIMIT):
+                worst = max([relative_difference(*pair) for pair in run()], default=0.0)
             # Factors and results may be rounded to bfloat16; a wrong kernel is further off.
             if worst > 4 * torch.finfo(torch.bfloat16).eps:
                 state, text = "differs", f"by {worst:.1e} of the largest element"

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ..pair import Op, Pair, Tensor, Terms
+from ..pair import Op, Pair, SumTerms, Tensor
 from .arithmetic import add, scaled
 from .sums import exact_sums, grain, largest_number, sums
 from .table import aten, rule
@@ -31,7 +31,7 @@ def products(op: Op, f: Bilinear, x: Pair, w: Pair, terms: int, bias: Pair | Non
     step, high = _step(op, x, w, bias), _largest(x, w)
     exact = bool(step) and exact_sums(op, largest, step)
     found = op.rounded(value, error, largest, n, exact, products=high)
-    return found._replace(terms=Terms(largest, largest_number(n), 0, step, high))
+    return found._replace(terms=SumTerms(largest, largest_number(n), 0, step, high))
 
 
 def _largest(*operands: Pair) -> float:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..pair import Op, Pair, Tensor, Terms, store
+from ..pair import Op, Pair, SumTerms, Tensor, store
 from .arithmetic import div, mul, sub
 from .sums import exact_sums, grain, largest_number, sums
 from .table import rule
@@ -53,7 +53,7 @@ def cumsum(op: Op, x: Pair, dim: int, *, dtype: Any = None) -> Pair:
     n = f((x.magnitude != 0).to(torch.float64))
     exact = exact_sums(op, largest, step) if step else n <= 1
     found = op.rounded(f(x.wide), 0.0 if x.error is None else f(x.error), largest, n, exact)
-    return found._replace(terms=Terms(largest, largest_number(n), 0, step))
+    return found._replace(terms=SumTerms(largest, largest_number(n), 0, step))
 
 
 @rule("mse_loss")

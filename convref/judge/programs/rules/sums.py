@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..pair import ERROR_OF_ERRORS, Op, Pair, Tensor, Terms
+from ..pair import ERROR_OF_ERRORS, Op, Pair, SumTerms, Tensor
 
 _GRAINS = (2.0**-10, 1.0)  # exact data are multiples of the first
 _SAMPLE = 64
@@ -42,12 +42,12 @@ def largest_number(n: Any) -> float:
     return float(n.max() if n.numel() else 0) if isinstance(n, torch.Tensor) else float(n)
 
 
-def terms_of(x: Pair) -> Terms:
+def terms_of(x: Pair) -> SumTerms:
     """Return the terms of a sum; any other value is one term, of the size of its reach."""
-    return x.terms or Terms(x.value, 0, step=grain(x))
+    return x.terms or SumTerms(x.value, 0, step=grain(x))
 
 
-def _more_roundings(op: Op, x: Pair, terms: Terms, n: float) -> Tensor:
+def _more_roundings(op: Op, x: Pair, terms: SumTerms, n: float) -> Tensor:
     """Return what n more roundings of each term of x add to its error."""
     products = terms.products > 0
     gamma = op.gamma(n + terms.owed, products) * (1 + op.gamma(terms.n, products))
@@ -65,7 +65,7 @@ def added(op: Op, x: Pair, y: Pair) -> Pair:
     products = max(p.products, q.products)
     if are_terms:
         found = op.rounded(value, error, exact=True)
-        return found._replace(terms=Terms(size, 1, 1, step))
+        return found._replace(terms=SumTerms(size, 1, 1, step))
     p, q = (t._replace(products=products) for t in (p, q))
     if op.rounds and op.dtype.is_floating_point:
         own = _more_roundings(op, x, p, q.n + 1) + _more_roundings(op, y, q, p.n + 1)
@@ -73,12 +73,12 @@ def added(op: Op, x: Pair, y: Pair) -> Pair:
             own = torch.where(exact_sums(op, size, step) & is_zero(error), 0.0, own)
         error = error + op.bounded(own, size, value)
     found = op.rounded(value, error, size if op.numerics.stages else None, exact=True)
-    return found._replace(terms=Terms(size, p.n + q.n + 1, 0, step, products))
+    return found._replace(terms=SumTerms(size, p.n + q.n + 1, 0, step, products))
 
 
 def distributed(
     op: Op, x: Pair, factor: Tensor, grain: float, n: int, value: Tensor, error: Any
-) -> tuple[Any, Terms | None]:
+) -> tuple[Any, SumTerms | None]:
     """Return the error and the terms of a product of which each term may be multiplied instead.
 
     `value` and `error` are those of the product of x with a smaller operand, `factor` its largest
@@ -94,7 +94,7 @@ def distributed(
         if step:
             certain |= exact_sums(op, size, step) & is_zero(error)
         error = error + op.bounded(torch.where(certain, 0.0, own), size, value)
-    return error, Terms(size, terms.n + n, 0, step, terms.products)
+    return error, SumTerms(size, terms.n + n, 0, step, terms.products)
 
 
 def is_zero(error: Any) -> Tensor:
@@ -124,4 +124,4 @@ def sums(op: Op, x: Pair, dim: Any = None, keepdim: bool = False) -> Pair:
     error = 0.0 if x.error is None else f(x.error)
     found = op.rounded(value, error, size, n, exact, products=terms.products)
     count = largest_number(n) + terms.n
-    return found._replace(terms=Terms(largest, count, 0, terms.step, terms.products))
+    return found._replace(terms=SumTerms(largest, count, 0, terms.step, terms.products))
