@@ -1,7 +1,8 @@
 """From the user's arrays and arguments to a checked and planned call, and back to its results.
 
-A `Trace` in place of the name of a backend records the calls of a public function, and where their
-results go, without computing: the function checks its arguments and shapes its results as usual.
+A `CallTrace` in place of the name of a backend records the calls of a public function, and where
+their results go, without computing: the function checks its arguments and shapes its results as
+usual.
 """
 
 from collections import OrderedDict

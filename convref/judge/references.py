@@ -108,18 +108,18 @@ def reference(call: Call, operands: Sequence[Array | None], *, checked: bool = F
     wide, raw = dtypes.accumulator(call.dtype), tuple(operands)
     roles, whole = call.signature.results, call.dtype in ("obj", *dtypes.INTEGERS)
     made_as = [TERMS[call.op, call.pass_, role].kind for role in roles]
-    nothing: Arrays = (None,) * len(roles)
-    exact, discrete = nothing, tuple(whole or kind == "copy" for kind in made_as)
+    absent: Arrays = (None,) * len(roles)
+    exact, discrete = absent, tuple(whole or kind == "copy" for kind in made_as)
     if whole or "copy" in made_as:
         exact = oracle.evaluate(call, *raw, out=wide if whole else None)
     if whole or set(made_as) == {"copy"}:
-        return Reference(call, raw, exact, discrete, lambda: nothing, True, 0.0, {})
-    finite, found = _map_values(call, raw, lambda a: _real_wide(a, wide)), {}
+        return Reference(call, raw, exact, discrete, lambda: absent, True, 0.0, {})
+    finite, of_kinds = _map_values(call, raw, lambda a: _real_wide(a, wide)), {}
     data = finite
     if not all(a is None or np.isfinite(a).all() for a in finite):
         data = _map_values(call, raw, lambda a: finite_part(a, wide))
         finite = _finite_operands(call, raw)
-        found = {} if call.problem.may_cancel else kinds(call, raw)
+        of_kinds = {} if call.problem.may_cancel else kinds(call, raw)
     found_values = oracle.evaluate(call, *finite, out=wide)
     scale = partial(oracle.magnitudes, call, *finite, values=found_values)
     values = tuple(e if k == "copy" else v for k, e, v in zip(made_as, exact, found_values))
@@ -127,7 +127,7 @@ def reference(call: Call, operands: Sequence[Array | None], *, checked: bool = F
     largest = max((float(np.abs(a).max()) for a in numbers if a.size), default=0.0)
     # Positions are whole; a scale, which has a type of its own too, may not be.
     whole = all(_is_integral(a) for a in data if a is not None and a.dtype.kind != "i")
-    return Reference(call, raw, values, discrete, scale, whole, largest, found)
+    return Reference(call, raw, values, discrete, scale, whole, largest, of_kinds)
 
 
 def _map_values(call: Call, operands: Arrays, function: Callable[[Array], Array]) -> Arrays:

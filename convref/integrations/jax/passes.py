@@ -94,12 +94,12 @@ def _sum(terms: Iterable[Any], like: Any) -> Any:
 def _fprop_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, step: Step) -> Any:
     given = dict(zip(step.roles, primals))
     found = _bind(step, "fprop", given, step.wanted)
-    moved, known = _nonzero_tangents(step, tangents), SIGNATURE[step.op, "jvp"].operands
-    if constant := [argument(role) for role in moved if f"{role}_dot" not in known]:
+    nonzero, known = _nonzero_tangents(step, tangents), SIGNATURE[step.op, "jvp"].operands
+    if constant := [argument(role) for role in nonzero if f"{role}_dot" not in known]:
         what = f"{' and '.join(constant)} has no tangent, needs none"
         raise UnsupportedError(message(f"{step.op}.fprop", what))
-    kept = {role: found[role] for role in _KEPT if role in found}
-    dot = _tangent(step, given | kept, {f"{role}_dot": t for role, t in moved.items()})
+    saved = {role: found[role] for role in _KEPT if role in found}
+    dot = _tangent(step, given | saved, {f"{role}_dot": t for role, t in nonzero.items()})
     rest = [zero_like(a) for a in list(found.values())[1:]]
     return list(found.values()), [dot, *rest]
 
@@ -112,45 +112,45 @@ def _linear_jvp(
     step: Step,
 ) -> Any:
     """Return the results and their tangents: the sum of the `terms`, or JAX's own."""
-    given, moved = dict(zip(step.roles, primals)), _nonzero_tangents(step, tangents)
+    given, nonzero = dict(zip(step.roles, primals)), _nonzero_tangents(step, tangents)
     found = _bind(step, step.pass_, given, step.wanted)
-    listed = terms(step, given, moved)
+    listed = terms(step, given, nonzero)
     if listed is None:
         return _by_jax(step, primals, tangents)
     dots = [_sum((term.get(role) for term in listed), a) for role, a in found.items()]
     return list(found.values()), dots
 
 
-def _jvp_terms(step: Step, given: Given, moved: Given) -> Any:
-    directions = {role: t for role, t in moved.items() if is_direction(role)}
-    if len(directions) < len(moved) and _second(step):
+def _jvp_terms(step: Step, given: Given, nonzero: Given) -> Any:
+    directions = {role: t for role, t in nonzero.items() if is_direction(role)}
+    if len(directions) < len(nonzero) and _second(step):
         return None
     point = {role: a for role, a in given.items() if not is_direction(role)}
     return [_bind(step, "jvp", point | directions, step.wanted)] if directions else []
 
 
-def _backward_terms(step: Step, given: Given, moved: Given) -> Any:
+def _backward_terms(step: Step, given: Given, nonzero: Given) -> Any:
     terms, dy = [], f"d{step.output}"
-    if dy in moved:
-        terms.append(_bind(step, "backward", {**given, dy: moved[dy]}, step.wanted))
-    outer = {f"dd{role}": t for role, t in moved.items() if role != dy}
+    if dy in nonzero:
+        terms.append(_bind(step, "backward", {**given, dy: nonzero[dy]}, step.wanted))
+    outer = {f"dd{role}": t for role, t in nonzero.items() if role != dy}
     rows = tuple(role for role in step.wanted if role in _second(step))
     if outer and rows:
         terms.append(_bind(step, "double_backward", {**given, **outer}, rows))
     return terms
 
 
-def _double_backward_terms(step: Step, given: Given, moved: Given) -> Any:
-    directions = {role: t for role, t in moved.items() if is_direction(role)}
+def _double_backward_terms(step: Step, given: Given, nonzero: Given) -> Any:
+    directions = {role: t for role, t in nonzero.items() if is_direction(role)}
     dy = f"d{step.output}"
-    if set(moved) - {dy, *directions}:
+    if set(nonzero) - {dy, *directions}:
         return None
     terms = []
     if directions:
         rest = {role: a for role, a in given.items() if not is_direction(role)}
         terms.append(_bind(step, "double_backward", rest | directions, step.wanted))
-    if dy in moved:
-        terms.append(_bind(step, "double_backward", {**given, dy: moved[dy]}, step.wanted))
+    if dy in nonzero:
+        terms.append(_bind(step, "double_backward", {**given, dy: nonzero[dy]}, step.wanted))
     return terms
 
 

@@ -265,17 +265,18 @@ def of_functional(name: str, names: list[str], roles: list[str], constants: dict
         known = [p.name for p in signature(theirs).parameters.values() if p.kind is _NAMED]
     except ValueError:  # a builtin
         known = []
-    taken = [n for n in names if n not in roles]
+    setting_names = [n for n in names if n not in roles]
     ordered = known[: len(names)] == names
-    given = ", ".join(n if ordered or n in roles else f"{n}={n}" for n in names)
-    made = eval(f"lambda theirs, {', '.join(taken)}: lambda {', '.join(roles)}: theirs({given})")
+    call_arguments = ", ".join(n if ordered or n in roles else f"{n}={n}" for n in names)
+    head = f"lambda theirs, {', '.join(setting_names)}: lambda {', '.join(roles)}"
+    curried = eval(f"{head}: theirs({call_arguments})")
 
     def make(settings: Any, flags: Any) -> Any:
         named = dict(zip(constants, settings))
-        if any(repr(named[n]) != repr(d) for n, d in constants.items() if n not in taken):
+        if any(repr(named[n]) != repr(d) for n, d in constants.items() if n not in setting_names):
             return None  # an argument that PyTorch's function does not have
         named |= dict(zip(FLAGS, flags))
-        return made(theirs, *(named[n] for n in taken))
+        return curried(theirs, *(named[n] for n in setting_names))
 
     return make
 

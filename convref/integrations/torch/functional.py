@@ -226,34 +226,36 @@ def _functional(definition: Definition, name: str, rank: int, **fixed: Any) -> C
     ]
     positional = [p for p in listed if p.kind is POSITIONAL]
     theirs = getattr(torch.nn.functional, name)
-    more = [p for p in (_INPLACE, _DTYPE) if _has_parameter(theirs, p.name)]
+    torch_only = [p for p in (_INPLACE, _DTYPE) if _has_parameter(theirs, p.name)]
     keyword = [p for p in listed if p.kind is KEYWORD]
     arrays = {role: argument for argument, role in definition.roles.items()}
     operands = "".join(f"{arrays[r]}, " for r in ROWS[definition.op, "fprop"].signature.operands)
     defaults = {p.name: p.default for p in definition.parameters}
-    taken = {p.name for p in listed}
+    parameter_names = {p.name for p in listed}
     constants = {**defaults, **fixed}
-    settings = (s if s in taken else repr(constants[s]) for s in definition.settings)
+    settings = (s if s in parameter_names else repr(constants[s]) for s in definition.settings)
     extra = [
-        p.name for p in (*positional, *more) if p.name in ("return_indices", "inplace", "dtype")
+        p.name
+        for p in (*positional, *torch_only)
+        if p.name in ("return_indices", "inplace", "dtype")
     ]
-    given = "".join(f", {name}={name}" for name in extra)
-    listed = [*positional, *more, *keyword, _BACKEND]
-    positional = [p.name for p in (*positional, *more) if p.name != "dtype"]
+    extra_arguments = "".join(f", {name}={name}" for name in extra)
+    listed = [*positional, *torch_only, *keyword, _BACKEND]
+    positional = [p.name for p in (*positional, *torch_only) if p.name != "dtype"]
     roles = [arrays[r] for r in ROWS[definition.op, "fprop"].signature.operands]
     make = of_functional(name, positional, roles, {s: constants[s] for s in definition.settings})
     text = (like.__doc__ or "").partition("\n")[0]
     op = _op(definition, rank, make)
-    op.public = made = function(
+    op.public = public_function = function(
         name,
         listed,
-        f"({operands}), ({''.join(f'{s}, ' for s in settings)}), backend{given}",
+        f"({operands}), ({''.join(f'{s}, ' for s in settings)}), backend{extra_arguments}",
         op,
         doc=f"{text}\n\nArguments as in torch.nn.functional.{name}.\n",
         returns="Tensor | tuple[Tensor, Tensor]" if "return_indices" in extra else "Tensor",
         module=globals(),
     )
-    return made
+    return public_function
 
 
 def _tensor(parameter: Parameter) -> str:
