@@ -76,9 +76,16 @@ def test_every_case_line_parses():
         assert str(parse(line)) == line
 
 
-def test_its_links_and_targets_exist():
+def test_its_targets_exist():
     makefile = ROOT.joinpath("Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"`make (\w+)`", README):
         assert f"\n{target}:" in makefile
-    for path in re.findall(r"\]\((?!http)([^)#]+)", README):
-        assert (ROOT / path).is_file(), path
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
+def test_links_to_pages_and_headings_exist(name):
+    text = (ROOT / name).read_text("utf-8")
+    for path, anchor in re.findall(r"\]\((?!http)([^)#]+)#?([^)]*)\)", text):
+        headings = re.findall(r"^#+ (.*)", (ROOT / path).read_text("utf-8"), re.MULTILINE)
+        slugs = [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+        assert not anchor or anchor in slugs, (path, anchor)
