@@ -144,8 +144,9 @@ class Grade:
         return found | {"isolation": isolation, "draws": [asdict(draw) for draw in self.draws]}
 
     def __str__(self) -> str:
-        text = f"{self.verdict}: {self.solution} of {self.problem}"
-        text += f", {len(self.draws)} draws at {len({str(d.sizes) for d in self.draws})} sizes"
+        draws, sizes = len(self.draws), len({str(draw.sizes) for draw in self.draws})
+        text = f"{self.verdict}: {self.solution} of {self.problem}, {draws} draw{'s' * (draws > 1)}"
+        text += f" at {sizes} size{'s' * (sizes > 1)}"
         if self.undecided:
             text += f", {self.undecided:.1%} undecided"
         if self.reason:
