@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,8 @@ from convref.errors import ConvrefError
 from convref_bench import records
 from convref_bench.gpu import runner as gpu
 from convref_bench.gpu.runner import PARTIAL, Runner, Step
+
+PAGES = Path(__file__).resolve().parents[3] / "docs"
 
 
 class Rehearsal:
@@ -218,6 +222,13 @@ def test_a_failed_vital_step_ends_the_run_and_is_never_given_up(tmp_path):
         assert Rehearsal(a=1, b=0).run(tmp_path, steps) == {"a": "failed"}
     assert Rehearsal(a=0, b=0).run(tmp_path, steps) == {"a": "done", "b": "done"}
     assert [step.name for step in gpu.STEPS if step.vital] == ["versions"]
+
+
+def test_the_page_has_every_step_once():
+    *_, text = (PAGES / "triton" / "speed.md").read_text("utf-8").partition("## `make gpu`")
+    cells = re.findall(r"^\| (`.*?`) \|", text.partition("\n## ")[0], re.MULTILINE)
+    listed = re.findall(r"`([\w-]+)`", " ".join(cells))
+    assert sorted(listed) == sorted(step.name for step in gpu.STEPS)
 
 
 def test_every_step_has_a_function_and_its_place():
