@@ -138,7 +138,9 @@ def flat(
 NARROW = tiles(
     "128x128x64 w8 s4 run8, 128x64x64 w4 s4 run8, 64x64x64 w4 s4 run8, 128x256x64 w8 s3 run8, "
     "128x128x32 w8 s4 run4, 128x64x64 w8 s4 run4, 64x64x64 w4 s4 run4, 128x64x32 w8 s4, "
-    "64x64x32 w4 s4, 64x32x32 w4 s4"
+    "64x64x32 w4 s4, 64x32x32 w4 s4, "
+    # Few channels of the result.
+    "256x64x64 w8 s4 run4, 256x16x32 w8 s4 run4, 128x16x32 w8 s4"
 )
 WIDE = tuple(tile._replace(run=run) for run in (4, 1) for tile in gather.IEEE)
 TF32 = tiles("128x64x32 w4 s4 run4, 64x64x32 w4 s4 run4, 64x64x32 w4 s4, 64x32x32 w4 s3")
@@ -152,6 +154,7 @@ TILES = TileTable(
     blocks=1,
     changes=(
         Change("sm_8", "f16 bf16", NARROW[0], below=8),
+        Change("sm_8", "f16 bf16", Tile(256, 64, 64, 8, 4, run=4), below=8),
         Change("sm_8", "f16 bf16", NARROW[1], 8, Tile(128, 64, 64, 8, 4, run=8)),
         Change("sm_8", "ieee", WIDE[1], 8, Tile(64, 64, 16, 8, 3, run=4)),
         Change("sm_8", "tf32 tf32x3", TF32[0], instead=Tile(128, 64, 32, 8, 4, run=4)),

@@ -200,6 +200,7 @@ def gather(
 IEEE = tiles(  # float32 on the ordinary cores
     "128x64x16 w8 s3, 64x64x16 w4 s3, 64x32x16 w4 s3, 32x32x16 w4 s3"
 )
+NARROW = 16  # columns of a tile of which narrow stores do not spill
 TF32 = tiles("128x128x32 w8 s4, 128x64x32 w4 s4, 64x64x32 w4 s4, 64x32x32 w4 s3")
 TILES = TileTable(
     {
@@ -209,6 +210,8 @@ TILES = TileTable(
             # Sums of few steps: with few stages more tiles are resident.
             "64x64x32 w4 s4, 32x32x32 w4 s3, 128x128x64 w8 s2, 128x64x64 w4 s2, "
             "256x32x32 w8 s2, 128x32x32 w4 s2, "
+            # Few channels of the result.
+            "256x32x64 w8 s3, 128x16x64 w4 s4, 256x16x32 w8 s4, 128x16x32 w4 s4, 256x16x16 w8 s4, "
             # Few tiles: a step takes as long as a load, however deep it is.
             "32x32x256 w4 s3, 64x32x128 w4 s4, 64x64x128 w4 s4"
         ),
@@ -237,6 +240,14 @@ TILES = TileTable(
         Change("sm_8", "tf32x3", Tile(64, 64, 32, 4, 4), instead=Tile(64, 64, 32, 8, 4)),
     ),
 )
+
+
+def gather_tiles(task: Task) -> tuple[Tile, ...]:
+    """Return the tiles that serve a task: where stores alone are narrow, narrow ones besides."""
+    rows = TILES.of(task, task.width)
+    if task.load_width > task.width:
+        rows += tuple(tile for tile in TILES.of(task, task.load_width) if tile.bn <= NARROW)
+    return tuple(dict.fromkeys(rows))
 
 
 def gather_tile_count(task: Task, tile: Tile) -> int:
@@ -372,7 +383,7 @@ SPEC = KernelSpec(
     "gather",
     serves=("gather", "scatter"),
     refusal=lambda task: None,
-    tiles=lambda task: TILES.of(task, task.width),
+    tiles=gather_tiles,
     add=add_gather,
     kernels=(gather,),
     work=gather_work,

@@ -159,7 +159,8 @@ TILES = TileTable(  # rows are channels of the small side; fewer than 64 swap wi
             "32x128x64 w4 s4 run8, 16x128x64 w4 s4 run8, 128x32x64 w4 s4 run8, "
             "64x32x64 w4 s4 run8, 32x32x64 w4 s4 run8, 32x32x256 w4 s3 run8, "
             "32x64x128 w4 s4 run8, 64x64x128 w4 s3 run8, 128x64x64 w8 s4 run4, "
-            "64x64x64 w4 s4 run4, 64x32x64 w4 s4 run4, 128x64x64 w8 s4, 64x64x64 w8 s4, "
+            "64x64x64 w4 s4 run4, 64x32x64 w4 s4 run4, 16x64x64 w4 s4 run4, "
+            "128x64x64 w8 s4, 64x64x64 w8 s4, "
             "64x32x64 w4 s4, 32x32x64 w4 s4"
         ),
         "ieee": IEEE,
