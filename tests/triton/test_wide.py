@@ -19,9 +19,6 @@ from convref_triton.backend import backend
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.conv import (
     bgrad,
-    depthwise,
-    depthwise_taps,
-    depthwise_wgrad,
     direct,
     direct_wgrad,
     dual,
@@ -30,6 +27,7 @@ from convref_triton.conv import (
     split,
     wgrad,
 )
+from convref_triton.depthwise import depthwise, depthwise_taps, depthwise_wgrad
 from convref_triton.interpreter import StrictError, memory
 from convref_triton.plan.choose import plan
 from convref_triton.run import interpreted
