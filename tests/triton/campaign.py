@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from math import prod
 
-from forced import channels_innermost, facts, judged, planned, regrouped
+from forced import channels_innermost, facts, judged, planned, pointwise, regrouped
 
 from convref.conformance.generate import on_data
 from convref.conformance.operands import operands
@@ -46,6 +46,11 @@ def with_served_shapes(name, case, rng):
     elif name in ("columns", "planes"):
         sizes = 8 * rng.randint(1, 18), 8 * rng.randint(1, 28)
         case = regrouped(case, rng.randint(1, 2), *rng.sample(sizes, 2))
+        if name == "planes" and rng.random() < 0.5:
+            case = pointwise(case, rng.randint(1, 3), plane(case, rng))
+    elif name == "planes_wgrad":
+        case = regrouped(case, rng.randint(1, 3), rng.randint(1, 150), rng.randint(1, 150))
+        case = pointwise(case, rng.randint(1, 3), plane(case, rng))
     elif name == "tma":
         case = regrouped(case, 1, 8 * rng.randint(8, 18), 8 * rng.randint(8, 18))
     elif name in AS_PTX:
@@ -61,6 +66,13 @@ def with_served_shapes(name, case, rng):
     elif name in ("depthwise_strided", "depthwise_taps", "depthwise_wgrad"):
         case = channels_innermost(regrouped(case, rng.randint(1, 18), 1, 1))
     return case
+
+
+def plane(case, rng):
+    """Return sizes of images whose pixels are a multiple of 4."""
+    sizes = [rng.choice((1, 3, 5, 7)) for _ in case.call.problem.input]
+    sizes[rng.randrange(len(sizes))] *= rng.choice((4, 8, 12))
+    return tuple(sizes)
 
 
 def with_images(case, count):

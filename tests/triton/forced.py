@@ -12,6 +12,7 @@ from convref.arrays import to_torch
 from convref.case import axis_letters
 from convref.conformance.operands import operands
 from convref.judge import judge
+from convref.ops import BASE_ROLE
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -111,6 +112,26 @@ def strided(case):
     stride = tuple(max(step, 2) for step in problem.stride)
     changed = replace(problem, stride=stride, dilation=(1,) * problem.rank)
     return replace(case, call=replace(case.call, problem=changed))
+
+
+def pointwise(case, images, sizes):
+    """Return the case with a filter of one tap, images of these sizes, and contiguous planes.
+
+    Images and channels keep their steps; data begin at 16 bytes.
+    """
+    call, rank = case.call, len(sizes)
+    one = dict.fromkeys(("filter", "stride", "dilation"), (1,) * rank)
+    more = {"padding": ((0, 0),) * rank, "output_padding": (0,) * rank}
+    problem = replace(call.problem, n=images, input=sizes, **one, **more)
+    specs = []
+    for role, spec in zip(call.roles, call.specs):
+        if BASE_ROLE[role] in "xy":
+            kept = axis_letters(problem, role)[:2]
+            step = tuple(pair for pair in spec.step if pair[0] in kept)
+            expand = "".join(letter for letter in spec.expand if letter in kept)
+            spec = replace(spec, order="", step=step, expand=expand, offset=8 * spec.offset)
+        specs.append(spec)
+    return replace(case, call=replace(call, problem=problem, specs=tuple(specs)))
 
 
 def channels_innermost(case):

@@ -1,7 +1,7 @@
-"""Results in NCHW, stored as they are: every tile, what is stored, choice, refusals."""
+"""Results in NCHW, stored as they are: every tile, what is loaded and stored, choice, refusals."""
 
 import pytest
-from forced import copies_of, facts, judged, regrouped, verdict, verdict_if_admitted
+from forced import copies_of, facts, judged, pointwise, regrouped, verdict, verdict_if_admitted
 from forced import planned as planned_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,6 +37,26 @@ LINES = (
     "conv.fprop:n2c8k16_i6x5_f3x3_p1:t=1:dt=bf16:fill=normal",
     "conv.jvp:n2c16k104_i9_f3_p1:dt=bf16:fill=normal",
 )
+IN_PLACE = (  # 1x1 filters, with the pixels of x that are one vector
+    ("conv.fprop:n2c72k24_i9x16_f1x1:dt=bf16:fill=normal", 8),  # two tiles an image
+    ("conv.fprop:n3c16k200_i14x14_f1x1:dt=f16:fill=inf", 4),
+    ("conv.dgrad:n2c40k24_i5x8_f1x1:dt=bf16:fill=nan", 8),
+    ("conv.dgrad:n2c48k32g2_i4x5x2_f1:dt=f16", 8),
+    ("conv.fprop:n3c16k24_i8x9_f1x1:t=1:flip=1:dt=f16:mem=x.step-2n.step2c", 8),
+    ("conv.fprop:n3c16k24_i12_f1:dt=bf16:mem=x.expandn.off8,b.step2o", 4),
+    ("conv.fprop:n2c16k24_i4x4_f1x1:dt=bf16:mem=x.expandc", 8),
+    ("conv.jvp:n2c72k104_i20_f1:dt=bf16:fill=inf", 4),
+)
+COPIED = (  # x is copied: pixels are odd, strided, apart, misaligned, innermost channels
+    "conv.fprop:n2c16k24_i7x7_f1x1:dt=bf16",
+    "conv.fprop:n2c16k24_i4x8_f1x1:dt=bf16:mem=x.step2w",
+    "conv.fprop:n2c16k24_i4x8_f1x1:dt=bf16:mem=x.step2h",
+    "conv.fprop:n2c16k24_i4x8_f1x1:dt=bf16:mem=x.step-1w.off7",
+    "conv.fprop:n2c16k24_i4x8_f1x1:dt=bf16:mem=x.expandw",
+    "conv.fprop:n2c16k24_i4x8_f1x1:dt=bf16:mem=x.off2",
+    "conv.fprop:n2c16k24_i4x8_f1x1_s2:dt=bf16",
+    "conv.dgrad:n2c16k24_i4x8_f1x1_p1:dt=f16",
+)
 
 
 def task_of(line):
@@ -58,17 +78,57 @@ def test_every_tile_is_right(case, groups, big, small, pick):
     assert verdict_if_admitted(regrouped(case, groups, 8 * big, 8 * small), planes, pick)
 
 
+@settings(max_examples=settings().max_examples // 4)
+@given(CASES, st.tuples(*[st.integers(1, 2)] * 2), st.data(), st.integers(0, 4))
+def test_every_tile_is_right_in_place(case, sizes, data, pick):
+    (groups, images), channels = sizes, [8 * data.draw(st.integers(1, 14)) for _ in range(2)]
+    pixels = [data.draw(st.integers(1, 6)) for _ in case.call.problem.input]
+    pixels[-1] *= data.draw(st.sampled_from([4, 8]))
+    wanted = pointwise(regrouped(case, groups, *channels), images, tuple(pixels))
+    assert verdict_if_admitted(wanted, planes, pick)
+
+
 @pytest.mark.parametrize("pick", range(5))
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", [*LINES, *(line for line, _ in IN_PLACE), *COPIED])
 def test_lines_are_right(line, pick):
     told, admitted = verdict(parse(line), planes, pick)
     assert admitted
     assert told
 
 
+def launches(line):
+    """Return the launches of the kernel for a line, and the operands that are copied."""
+    made = planned(line)
+    found = [step for step in made.launches if step.kernel is planes.planes]
+    return found, [source for source, _ in copies_of(made)]
+
+
+@pytest.mark.parametrize(("line", "run"), IN_PLACE)
+def test_pixels_of_a_plane_are_read_as_they_are(line, run):
+    found, copied = launches(line)
+    assert not {"x", "dy", "x_dot"} & {*copied}
+    assert all(one.constants["ALIKE"] and one.constants["VEC"][0] == run for one in found)
+
+
+@pytest.mark.parametrize("line", COPIED)
+def test_other_pixels_are_copied(line):
+    found, copied = launches(line)
+    assert {"x", "dy"} & {*copied}
+    assert not any(one.constants["ALIKE"] for one in found)
+
+
+def test_pairs_of_other_strides_are_copied():
+    line = "conv.jvp:n2c16k24_i4x8_f1x1:dt=bf16:mem=x.step2c:fill=normal"
+    found, copied = launches(line)
+    assert [one.constants["ALIKE"] for one in found] == [True, False]
+    assert {*copied} == {"x", "x_dot"}
+    assert verdict(parse(line), planes)[0]
+
+
 @pytest.mark.parametrize("pick", [0, 3])
-def test_the_ptx_is_right(pick):
-    case = parse(LINES[pick])
+@pytest.mark.parametrize("line", [LINES[0], LINES[3], IN_PLACE[0][0], IN_PLACE[1][0]])
+def test_the_ptx_is_right(line, pick):
+    case = parse(line)
     arrays = operands(case)
     tensors, known = facts(case.call, arrays)
     made, admitted = planned_on(case.call, known, planes, pick)
@@ -77,9 +137,10 @@ def test_the_ptx_is_right(pick):
     assert judged(case, arrays, {name.removesuffix(NEW): t for name, t in found.items()})
 
 
-def test_64_bit_offsets(monkeypatch):
+@pytest.mark.parametrize("line", [LINES[3], IN_PLACE[2][0]])
+def test_64_bit_offsets(monkeypatch, line):
     monkeypatch.setattr(gather, "LIMIT", 1)
-    told, admitted = verdict(parse(LINES[3]), planes)
+    told, admitted = verdict(parse(line), planes)
     assert admitted
     assert told
 
@@ -91,6 +152,24 @@ def test_a_thread_stores_16_bytes_of_a_channel(arch):
     found = inspect(aot.compile(specialize(launch), arch))
     assert list(found.stores) == ["STG 16"]
     assert not found.spills
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize(("sizes", "load"), [("56x56", "16"), ("14x14", "8")])
+def test_a_thread_loads_vectors_of_pixels(arch, sizes, load):
+    (launch,), _ = launches(f"conv.fprop:n8c128k128_i{sizes}_f1x1:dt=bf16")
+    found = inspect(aot.compile(specialize(launch), arch))
+    assert {*found.loop_loads} == {f"cp.async {load}", "cp.async 16"}
+    assert [name[:5] for name in found.mma] == [{"sm_90": "wgmma", "sm_80": "mma.s"}[arch]]
+    assert not found.spills
+
+
+@pytest.mark.parametrize("pass_", ["fprop", "dgrad"])
+def test_1x1_filters_copy_nothing(pass_):
+    line = f"conv.{pass_}:n32c64k256_i56x56_f1x1:dt=bf16:dev=cuda"
+    call = parse(line).call
+    (step,) = plan(call, layouts(call)).steps
+    assert step.kernel is planes.planes
 
 
 def test_the_result_is_not_copied():
@@ -116,7 +195,7 @@ def test_refusals(line, reason):
 
 @pytest.mark.gpu
 @NEEDS_A_GPU
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", [*LINES, *(line for line, _ in IN_PLACE)])
 def test_on_a_gpu(line):
     case = parse(line).on("cuda")
     mine = [c for c in backend.configurations(case.call) if c.kernel == "planes"]

@@ -26,6 +26,7 @@ from convref_triton.conv import (
     gather,
     integer,
     planes,
+    planes_wgrad,
     scaled,
 )
 from convref_triton.depthwise import depthwise_strided, depthwise_taps, depthwise_wgrad
@@ -151,6 +152,11 @@ PLANES = (
     ("conv.fprop:n1c16k48g2_i9_f3:dt=bf16", "channel, inside = group * K", "channel, inside = 0"),
     ("conv.fprop:n2c16k24_i9x7_f1x1:dt=f16", "prod(y.shape[1:]) // plane", "pixels // plane"),
     ("conv.fprop:n1c16k24_i9_f3:flip=1:dt=bf16", "group * group_w + w_0", "group * group_w"),
+    ("conv.fprop:n2c16k24_i4x8_f1x1:dt=bf16", "x_c = image * image_x", "x_c = 0 * image_x"),
+    ("conv.fprop:n2c16k24_i4x8_f1x1:dt=bf16", "group_x, x_c * VEC[0]", "group_x, x_c"),
+    ("conv.dgrad:n1c16k48g2_i20_f1:dt=f16", "x_c * task.channels[0], x_c", "x_c, x_c"),
+    ("conv.fprop:n2c16k24_i4x8_f1x1:dt=f16:mem=x.step2w", "merged[3][1] != 1 or", ""),
+    ("conv.fprop:n2c16k24_i4x8_f3x3_p1:dt=bf16", "if geometry.pointwise else ()", ""),
 )
 DEPTHWISE_STRIDED = (
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "left - j * x_w", "left + j * x_w"),
@@ -164,6 +170,19 @@ DEPTHWISE_STRIDED = (
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p3:mem=nhwc", "first_u + u * height", "u * height"),
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2:mem=nhwc", "tl.zeros((BM, BK), tl.float32), (", "total, ("),
 )
+PLANES_WGRAD = (
+    ("conv.wgrad:n3c15k70_i14x14_f1x1:dt=f16", "n * b_n + (index", "n * a_n + (index"),
+    ("conv.wgrad:n3c15k70_i14x14_f1x1:dt=bf16", "index - n * P", "index"),
+    ("conv.wgrad:n1c16k24_i4x5_f1x1:dt=bf16:fill=inf", "(index < end)", "(index < end + 1)"),
+    ("conv.wgrad:n4c40k24_i40x40_f1x1:dt=bf16", "begin = first - top * P", "begin = first"),
+    ("conv.wgrad:n4c40k24_i40x40_f1x1:dt=bf16", "steps * (BK // RUN)", "steps * BK"),
+    ("conv.wgrad:n4c40k24_i40x40_f1x1:dt=bf16", "split.to(tl.int64) * w_z", "0 * w_z"),
+    ("conv.wgrad:n2c32k48g2_i4x4_f1x1:dt=f16", "+ group * w_g", ""),
+    ("conv.wgrad:n2c32k48g2_i4x4_f1x1:dt=f16", "c * channels // run", "c // run"),
+    ("conv.wgrad:n2c15k70_i4x4_f1x1:dt=bf16", "if a is sides", "if a is not sides"),
+    ("conv.wgrad:n2c15k70_i4x4_f1x1:dt=bf16", "on_b &= (j < columns)[None, :]", "pass"),
+)
+PIXELS = (("conv.wgrad:n2c8k9_i28_f1:dt=f16:mem=x.step2c,dy.step2c", "pixels, *steps", "*steps"),)
 DEPTHWISE_TAPS = (
     ("conv.wgrad:n2c9k9g9_i5x31_f3x3_p1:mem=nhwc", "c + k, d + l", "c, d + l"),
     ("conv.wgrad:n2c9k9g9_i5x31_f5x5_p1:mem=nhwc", "sums[8 * i : 8 * i + 8]", "sums[:8]"),
@@ -196,6 +215,8 @@ SLIPS = [
         (columns, COLUMNS),
         (planes, PLANES),
         (depthwise_strided, DEPTHWISE_STRIDED),
+        (planes_wgrad, PLANES_WGRAD),
+        (planes, planes_wgrad, PIXELS),
         (depthwise_taps, DEPTHWISE_TAPS),
         (depthwise_wgrad, DEPTHWISE_WGRAD),
         (powers, forward, backward, pool, POWERS),

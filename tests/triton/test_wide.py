@@ -24,6 +24,7 @@ from convref_triton.conv import (
     dual,
     flat,
     gather,
+    planes_wgrad,
     split,
     wgrad,
 )
@@ -42,6 +43,7 @@ FAR = (
     (depthwise, depthwise, "conv.fprop:n3c3k3g3_i4x3_f3x3_p1:dt=bf16", "x"),
     (direct, direct, "conv.fprop:n3c4k4g2_i3x2_f2x2_s2_p1:dt=bf16", "x"),
     (wgrad, wgrad, "conv.wgrad:n3c8k8_i3x2_f2x2:dt=bf16:mem=nhwc", "x"),
+    (planes_wgrad, planes_wgrad, "conv.wgrad:n3c8k8_i2x4_f1x1:dt=bf16", "x"),
     (direct_wgrad, direct_wgrad, "conv.wgrad:n3c3k3g3_i4x3_f3x3_p1:dt=bf16", "x"),
     *(
         (kernel, depthwise_wgrad, "conv.wgrad:n3c3k3g3_i4x3_f3x3_p1:dt=bf16:mem=nhwc", "x")

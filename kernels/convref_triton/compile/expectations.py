@@ -132,7 +132,7 @@ def width(specimen: Specimen) -> int:
     divisor, run = DIVISORS[example.size], specimen.choice.tile.run if specimen.choice else 1
     if not row.products:
         vector = divisor if row.across_groups and _constant(specimen, "ALONE", True) else 1
-    elif specimen.kernel == "flat":  # channels of a tap are one run
+    elif specimen.kernel in ("flat", "planes_wgrad"):  # runs of channels of a tap, or of pixels
         vector = 1 if example.size == "ones" else _constant(specimen, "RUN")
     elif _has_arch_and_numbers("sm_90", "tf32")(specimen) and example.shape.startswith(
         ("dgrad", "wgrad")
@@ -140,6 +140,8 @@ def width(specimen: Specimen) -> int:
         vector = 1  # wgmma takes 32-bit operands along the sum only; here they are across it
     else:
         vector = max(min(divisor, NEIGHBOURS[example.groups]), run)  # packed to full runs
+        if _constant(specimen, "ALIKE"):  # vectors of pixels
+            vector = min(vector, _constant(specimen, "VEC")[0])
     return min(VECTOR, specimen.itemsize * vector, _share(specimen))
 
 

@@ -2,8 +2,10 @@
 
 The rows of a tile are pixels of one image, next to each other in every channel's plane, so that a
 thread stores 16 bytes of a channel. `gather` stores channels last and leaves a copy to be made.
+A 1x1 filter of stride 1 reads the pixels that it stores: x in NCHW is loaded along them as it is.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import gcd, prod
 
@@ -12,9 +14,10 @@ import triton.language as tl
 
 from ..common import windows
 from ..common.epilogue import finish
-from ..common.geometry import ITEMSIZE, LIMIT, Tensor
+from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, merge
 from ..common.index import tile_of
 from ..plan import cost, lines
+from ..plan.builder import vector
 from ..plan.cost import Work
 from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
@@ -22,6 +25,7 @@ from ..plan.task import Task
 from ..plan.tile import Change, Tile, TileTable, tiles
 from . import gather
 
+LEAST = 8  # bytes of a vector of pixels: with less, a copy with channels innermost takes less time
 RUNTIME = [name for name in gather.RUNTIME if name[:2] != "y_"] + ["tiles", "y_n", "y_c"]
 
 
@@ -33,11 +37,14 @@ def planes(
     x_n, x_g, x_d, x_h, x_w, x_c, w_0, w_g, w_t, w_r, w_s, w_c, w_k, tiles, y_n, y_c,
     RANK: tl.constexpr, WINDOW: tl.constexpr, PAIRS: tl.constexpr,
     INSIDE: tl.constexpr, WHOLE: tl.constexpr, WIDE: tl.constexpr,
-    UNIT: tl.constexpr, VEC: tl.constexpr, PLANE: tl.constexpr,
+    UNIT: tl.constexpr, VEC: tl.constexpr, PLANE: tl.constexpr, ALIKE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
     PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Compute a tile of y, (BM pixels of an image, BN channels); PLANE divides its M pixels."""
+    """Compute a tile of y, (BM pixels of an image, BN channels); PLANE divides its M pixels.
+
+    ALIKE: whether each row reads one pixel, its own, and pixels are contiguous in x too.
+    """
     x_steps, w_steps, _, C, K = gather.in_elements(
         (x_n, x_g, x_d, x_h, x_w, x_c), (w_0, w_g, w_t, w_r, w_s, w_c, w_k),
         (x_n, x_g, x_d, x_h, x_w, x_c), C, K, UNIT, VEC, WIDE,
@@ -60,12 +67,16 @@ def planes(
     known = outs < K
     from_x = (top + image) * image_x + group * group_x
     from_w = group * group_w + w_0  # the first tap, as the stride of an adjoint is 1
-    x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
+    if ALIKE:
+        from_x, x_c = image * image_x + group * group_x, x_c * VEC[0]
+        x_tile = rows[:, None] + (cols * x_c)[None, :]
+    else:
+        x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
     w_tile = (cols * w_c)[:, None] + (outs * w_k)[None, :]
     acc = gather.multiply(
         (x, w, x_2, w_2), (from_x, from_w), (x_tile, w_tile), real, known, C,
         PAIRS * count[0] * count[1] * count[2] * tl.cdiv(C, BK), (0, 0, 0, 0, 0), bits, read,
-        sizes, count, x_steps, w_steps, 0, None,
+        sizes, count, (0, 0, 0, x_d, x_h, x_w, x_c), w_steps, 0, None,
         WINDOW, PAIRS, INSIDE, WHOLE, BM, BN, BK, PRECISION,
     )  # fmt: skip
     channel, inside = group * K + outs, real[:, None] & known[None, :]
@@ -105,17 +116,44 @@ def plane_tiles(task: Task, tile: Tile) -> int:
     return images * -(-prod(sizes) // tile.bm)
 
 
+def run_of(geometry: Geometry, tensors: Iterable[Tensor]) -> int:
+    """Return how many pixels of the tensors are read as one vector, 0 if they are not contiguous.
+
+    Each pixel of one side has to read one pixel of the other, the same.
+    """
+    found = []
+    for tensor in tensors if geometry.pointwise else ():
+        merged, pixels = merge(tensor), prod(tensor.shape[2:])
+        if merged is None or merged[3][1] != 1 or pixels == 1 or not tensor.aligned:
+            return 0
+        steps = (s for s, size in zip(tensor.strides[:2], tensor.shape) if size > 1)
+        found.append(vector(tensor.dtype, pixels, *steps))
+    return min(found, default=0)
+
+
+def in_place(task: Task) -> int:
+    """Return how many pixels of x are read as one vector, 0 if x has to have channels innermost."""
+    xs = [x for x, _ in task.pairs]
+    run = run_of(task.geometry, xs) if len({x.steps for x in xs}) == 1 else 0
+    return run if run * ITEMSIZE[task.dtype] >= LEAST else 0
+
+
 def planes_work(task: Task, tile: Tile) -> Work:
-    rows = plane_tiles(task, tile)
+    rows, size = plane_tiles(task, tile), ITEMSIZE[task.dtype]
     count = rows * -(-task.channels[1] // tile.bn) * task.copies
-    loaded = (gather.rows_read(task, rows, tile.bm) + tile.bn) * tile.bk * ITEMSIZE[task.dtype]
-    steps, options = gather.gather_steps(task, tile), {"per_vector": 16, "loaded": loaded}
+    loaded = (gather.rows_read(task, rows, tile.bm) + tile.bn) * tile.bk * size
+    run = in_place(task) or 16 // size
+    each = 16 * (tile.bm * 16 / (run * size) + tile.bn) / (tile.bm + tile.bn)
+    steps, options = gather.gather_steps(task, tile), {"per_vector": each, "loaded": loaded}
     return cost.block_work(task, tile, count, steps, reached=0.67, **options)
 
 
 def add_planes(task: Task, tile: Tile) -> None:
-    pairs, y = task.aligned_pairs(), task.result()
-    task.builder.steps.append(planes_launch(task, pairs, y, tile))
+    if in_place(task):
+        pairs = tuple(zip((x for x, _ in task.pairs), task.one_order([w for _, w in task.pairs])))
+    else:
+        pairs = task.aligned_pairs()
+    task.builder.steps.append(planes_launch(task, pairs, task.result(), tile))
 
 
 def planes_launch(
@@ -128,12 +166,18 @@ def planes_launch(
     plane = gcd(16 // ITEMSIZE[y.dtype], pixels)
     given = {"M": pixels // plane, "tiles": rows, "y_c": pixels // plane}
     given["y_n"] = prod(y.shape[1:]) // plane
+    changed = {"PLANE": plane, "ALIKE": in_place(task) > 0}
+    if changed["ALIKE"]:
+        x_n, x_c, *_ = pairs[0][0].steps
+        run, steps = vector(y.dtype, x_n, x_c), (x_n, x_c * task.channels[0], x_c)
+        given |= zip(("x_n", "x_g", "x_c"), (step // run for step in steps))
+        changed |= {n: (new, *made.constants[n][1:]) for n, new in (("VEC", run), ("UNIT", False))}
+        changed |= {"WINDOW": windows.window(task.geometry, False), "INSIDE": True, "RANK": 1}
     arguments = {n: v for n, v in made.arguments.items() if n in planes.arg_names} | given
     constants = {n: v for n, v in made.constants.items() if n in planes.arg_names}
     grid = rows * -(-task.channels[1] // tile.bn), task.geometry.groups, 1
-    return replace(
-        made, kernel=planes, grid=grid, arguments=arguments, constants=constants | {"PLANE": plane}
-    )
+    constants |= changed
+    return replace(made, kernel=planes, grid=grid, arguments=arguments, constants=constants)
 
 
 SPEC = KernelSpec(
@@ -145,5 +189,5 @@ SPEC = KernelSpec(
     kernels=(planes,),
     work=planes_work,
     lines=lines.PLANES,
-    expects=Expectation(products=1, loop=((199,),)),
+    expects=Expectation(products=1, loop=((213,), (280,), (232,))),
 )
