@@ -15,11 +15,11 @@ from windows import (
 )
 
 comptime WINDOWS_PACKED = 128
-"""Geometry that are packed at a time."""
+"""Windows that are packed at a time."""
 comptime PITCH = 16 if AVX512 else 8
 """Elements from one window to the next in the packed small side."""
 comptime WINDOWS_AT_ONCE = 8
-"""Geometry of which a panel is packed before the next panel, so that the source is read in order."""
+"""Windows of which a panel is packed before the next panel, so that the source is read in order."""
 comptime TILES = 16
 """Largest number of tiles of rows in a block."""
 comptime PANELS = 8

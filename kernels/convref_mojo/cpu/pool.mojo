@@ -149,7 +149,7 @@ comptime VECTORS = 4
 comptime POSITIONS = 1 << 31
 """Positions that 32 bits represent."""
 comptime NO_POSITION = (1 << 32) - 1
-"""What an index that is not a position becomes in 32 bits."""
+"""The 32-bit number for an index that is not a position."""
 
 
 def pool_forward[T: DType, kind: Int](p: Pool, low: Int, high: Int):
@@ -256,7 +256,7 @@ def index_of(p: Pool, window: Window, c: Int) -> Int:
 
 
 comptime COMPARED = 12
-"""Most positions of a window whose sums compare indices; to scatter more takes less time."""
+"""Windows of more positions are scattered: comparing their indices would take longer."""
 
 
 def pool_backward[T: DType, by_index: Bool](p: Pool, scratch: Int, low: Int, high: Int):
