@@ -334,7 +334,7 @@ def tuner(step: StepRun) -> None:
     searches = [tuner.Search(n, place, step.out, step.key, proven=proven(step)) for n in able]
     for part in (tuner.FIRST, tuner.REST):
         for search in searches:
-            left = [given for given in calls if not search.has(given[2], part)]
+            left = [given for given in calls if not search.is_timed(given[2], part)]
             compile_chunk = partial(_compile_part, search, part)
             for given in prefetch(left, compile_chunk, COMPILED_CALLS, step.check_time):
                 step.check_time()

@@ -117,7 +117,7 @@ class Search:
         if row["what"] in ("tuned", "absent", "refused"):
             self.ms.setdefault(row["line"], {})[row["arm"]] = row.get("median_ms", inf)
 
-    def has(self, call: Call, part: str = ALL) -> bool:
+    def is_timed(self, call: Call, part: str = ALL) -> bool:
         begun = part == FIRST and (str(call), part) in self.searched
         return begun or str(call) in self.lost or not self._untimed_arms(call)
 
@@ -153,7 +153,7 @@ class Search:
 
     def untimed(self, call: Call, part: str) -> list[Any]:
         """Return the configurations that `add` would time for the first time."""
-        if self.has(call, part):
+        if self.is_timed(call, part):
             return []
         every, left = self.configurations(call), self._untimed_arms(call)
         return [every[_index(arm)] for arm in (left[:FEW] if part == FIRST else left)]
@@ -162,7 +162,7 @@ class Search:
         self, network: str, layer: suite.Layer, call: Call, part: str = ALL
     ) -> list[records.Record]:
         """Time a part of a call's configurations; return the records."""
-        if self.has(call, part):
+        if self.is_timed(call, part):
             return []
         every, arms = self.configurations(call), self.arms(call, part)
         mine = [arm for arm in arms if "@" in arm]

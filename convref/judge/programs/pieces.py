@@ -118,7 +118,7 @@ class InPieces:
         self._evaluate, self._packet, self.cuts, self._shape = evaluate, packet, cuts, shape
         self.found: tuple[Pair, ...] = ()
 
-    def at(self, box: Box, is_read: bool = False) -> tuple[Pair, ...]:
+    def part(self, box: Box, is_read: bool = False) -> tuple[Pair, ...]:
         """Return one part of each result."""
 
         def select(place: int, pair: Pair) -> Pair:
@@ -132,10 +132,10 @@ class InPieces:
         """Return the results; the operands are not needed any more."""
         wholes: list[_Whole] = []
         for box in () if self.found else self.cuts:
-            parts = self.at(box, True)
+            parts = self.part(box, True)
             wholes = wholes or [_Whole(p, self._shape, len(box)) for p in parts]
             for whole, part in zip(wholes, parts):
-                whole.put(box, part)
+                whole.write(box, part)
         if wholes:
             self.found = tuple(whole.pair for whole in wholes)
             del self._evaluate
@@ -157,7 +157,7 @@ def evaluated(pair: Pair | Later) -> Pair:
 def by_part(pair: Pair | Later, shape: tuple[int, ...]) -> Iterator[tuple[Box, Pair]]:
     """Yield the parts of a pair that no operation reads."""
     if isinstance(pair, Later) and not pair.pieces.found:
-        yield from ((box, pair.pieces.at(box)[pair.place]) for box in pair.pieces.cuts)
+        yield from ((box, pair.pieces.part(box)[pair.place]) for box in pair.pieces.cuts)
         return
     pair = evaluated(pair)._replace(terms=None)
     yield from ((box, operand_part(pair, box, shape)) for box in parts(shape))
@@ -175,7 +175,7 @@ class _Whole:
         self._terms: SumTerms | None = None
         self._is_stored = True
 
-    def put(self, box: Box, piece: Pair) -> None:
+    def write(self, box: Box, piece: Pair) -> None:
         self._value[box] = piece.value
         self._is_stored &= piece.stored
         if piece.error is None:

@@ -110,7 +110,7 @@ class GlobalMemory(CheckedMemory):
         where = 0 if value is None else BASE + self.allocations[known] + value.offset
         return where.to_bytes(8, "little")
 
-    def accessed(self) -> tuple[Array, Array, Array]:
+    def accessed_cells(self) -> tuple[Array, Array, Array]:
         """Return the cells that were written, their bytes, and the cells of recorded reads."""
         written = np.flatnonzero(self.writer != NONE)
         return written, self.lines(self.grain)[written], np.flatnonzero(self.reader != NONE)

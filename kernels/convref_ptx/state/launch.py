@@ -58,7 +58,7 @@ def launch(
             continue
         except Fault as fault:
             print(*memory.printed, sep="", end="")
-            text = run.explained(fault, raced, before)
+            text = run.explanation(fault, raced, before)
             if cause := run.cause(memory, text, raced, before) or cause:
                 text = f"{cause}; used by {text}"
             raise Fault(text) from fault
@@ -87,7 +87,7 @@ def launch_all(
     """
     if len(grids) > 1:
         run = _run(program, grids, threads, arguments, seed, late, shared, tensor_cores)
-        if run.together():
+        if run.run_all():
             return
     for grid, values, one in zip(grids, arguments, late, strict=True):
         launch(program, grid, threads, values, seed, one, shared, tensor_cores)
@@ -167,7 +167,7 @@ class _Run:
         }
         return made
 
-    def together(self) -> bool:
+    def run_all(self) -> bool:
         """Run all launches and write back; return whether there was nothing to report."""
         memory = self._undisturbed(np.zeros(len(self.owners) + 1, bool))
         if memory is None or not self._are_possible():
@@ -210,7 +210,7 @@ class _Run:
     def _part(self, changed: Array, count: int, n: int) -> processes.Part | None:
         """Run the blocks of one process; None if it can not say what they do."""
         memory = self._undisturbed(changed, (n, count))
-        return memory and processes.Part(*memory.accessed(), memory.was_read, changed)
+        return memory and processes.Part(*memory.accessed_cells(), memory.was_read, changed)
 
     def _undisturbed(self, changed: Array, share: tuple[int, int] = (0, 1)) -> GlobalMemory | None:
         """Return the memory after a run without a finding or output, None if there is any."""
@@ -241,12 +241,12 @@ class _Run:
     def cause(self, memory: GlobalMemory, text: str, raced: Raced, before: Array) -> str:
         """Return why a value is undefined that a fault of this text uses, as far as is known."""
         if memory.cause is not None:
-            return self.explained(memory.cause, raced, before)
+            return self.explanation(memory.cause, raced, before)
         if "undefined bits" in text:
             return self.program.message_at(memory.unwritten, "reads memory that was not written")
         return ""
 
-    def explained(self, fault: Fault, raced: Raced, before: Array) -> str:
+    def explanation(self, fault: Fault, raced: Raced, before: Array) -> str:
         """Return the text of a fault; for a race with both of its sides: the launch runs again."""
         if (conflict := fault.conflict) is None:
             return str(fault)

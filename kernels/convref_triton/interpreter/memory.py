@@ -37,7 +37,7 @@ class Shadow:
         A program is a number, or one for each unit; SEVERAL if all that run together read.
         """
         readers = self.reader[where]
-        undo.keep(self.reader, where)
+        undo.save(self.reader, where)
         alone = (readers == UNTOUCHED) | (readers == program)
         now = np.where(alone, program, np.int32(SEVERAL)).astype(np.int32)
         self.reader[where] = now
@@ -48,7 +48,7 @@ class Shadow:
     def written_before(self, where: Array, program: Any, undo: "Undo") -> Array:
         """Record that `program` writes; return which units were already written, or are twice."""
         before = self.writer[where] != UNTOUCHED
-        undo.keep(self.writer, where)
+        undo.save(self.writer, where)
         self.writer[where] = program
         count = np.arange(where.size, dtype=np.int32)
         self._stamp[where] = count
@@ -69,7 +69,7 @@ class Undo:
     def start(self, active: bool) -> None:
         self.active, self._kept = active, []
 
-    def keep(self, array: Array, where: Array) -> None:
+    def save(self, array: Array, where: Array) -> None:
         if self.active:
             self._kept.append((array, where, array[where]))
 
@@ -254,7 +254,7 @@ class CheckedMemory:
             bad = region.shadow.written_before(units, program, self._undo)
             self._refuse(bad, region, where, "written-twice", "written again, needs one store")
         self.written.add(region.role)
-        self._undo.keep(region.view(values.dtype), where)
+        self._undo.save(region.view(values.dtype), where)
         region.view(values.dtype)[where] = values
 
     def _program(self, addresses: Array, live: Array | None, part: Any, units: Array) -> Any:

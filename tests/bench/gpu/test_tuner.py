@@ -71,7 +71,7 @@ def test_a_line_that_lost_the_device_is_left_out_of_the_next_run(stub, tmp_path,
     with pytest.raises(RuntimeError, match="illegal"):
         search.add("net", suite.load("stress")[0], call)
     again = tuner.Search("stub", place(stub), out)
-    assert again.has(call)
+    assert again.is_timed(call)
     assert "illegal" in records.read(out)[0][-1]["lost"]
 
 
@@ -88,7 +88,7 @@ def test_unproven_kernels_are_skipped_until_their_tests_pass(stub, tmp_path, mon
     ):
         for arms in (new, set()):
             search = tuner.Search("stub", place(stub), out, proven=proven)
-            assert search.has(call) == (not arms)
+            assert search.is_timed(call) == (not arms)
             found = {row["arm"] for row in search.add("net", LAYER, call)}
             assert {arm for arm in found if arm.startswith("stub")} == arms
     anew = tuner.Search("stub", place(stub), tmp_path / "other.jsonl", proven=None)
@@ -105,13 +105,13 @@ def test_every_line_has_its_first_few_before_any_has_the_rest(stub, tmp_path, mo
     first = [search.add("net", LAYER, call, tuner.FIRST) for call in calls]
     assert [[row["arm"] for row in rows] for rows in first] == [["stub@0", "torch"]] * 2
     again = tuner.Search("stub", place(stub), out)
-    assert all(again.has(call, tuner.FIRST) and not again.has(call) for call in calls)
+    assert all(again.is_timed(call, tuner.FIRST) and not again.is_timed(call) for call in calls)
     assert [one["tile"] for one in again.untimed(calls[0], tuner.REST)] == [128, 0]
     rest = [again.add("net", LAYER, call, tuner.REST) for call in calls]
     # the rest, together with the fastest of ours and of the others so far
     arms = {"stub@1", "stub@2", "stub@0", "torch"}
     assert [{row["arm"] for row in rows} for rows in rest] == [arms] * 2
-    assert all(again.has(call, part) for call in calls for part in (tuner.FIRST, tuner.REST))
+    assert all(again.is_timed(call, part) for call in calls for part in (tuner.FIRST, tuner.REST))
     assert tuner.Search("stub", place(stub), out).add("net", LAYER, calls[0]) == []
 
 
