@@ -180,7 +180,7 @@ class TritonBackend:
     def configurations(self, call: Call) -> list[Choice]:
         """Return the kernels and tiles that `run` accepts, the one expected to be fastest first."""
         device = _current(call)
-        return list(_configurations(call, *(device.arch, device.sms) if device else ()))
+        return list(ranked_configurations(call, *(device.arch, device.sms) if device else ()))
 
     def describe(self, call: Call) -> str:
         facts = tuple(operands(call).values())
@@ -274,7 +274,10 @@ def cached_plan(
 
 
 @lru_cache(_PLANS)
-def _configurations(call: Call, arch: str = archs.DEFAULT, sms: int = 0) -> tuple[Choice, ...]:
+def ranked_configurations(
+    call: Call, arch: str = archs.DEFAULT, sms: int = 0
+) -> tuple[Choice, ...]:
+    """Return what may compute a call, that expected to be the fastest first where it is ranked."""
     tensors = operands(call)
     found = offered(call, tensors, arch)
     if call.op != "conv" or len(call.wanted) > 1:

@@ -19,7 +19,7 @@ from convref.errors import UnsupportedError, invalid, message, shorten
 from convref_driver.exported import ALIGN, Address, Export, Invocation, Map, Memory, itemsize
 from convref_driver.header import header
 
-from .backend import TritonBackend
+from .backend import TritonBackend, ranked_configurations
 from .common.geometry import operands
 from .compile import aot, hazards
 from .compile.specialize import specialize
@@ -112,10 +112,15 @@ def compile_export(
     if sms < 1:
         raise invalid("export", f"sms is {sms}, needs a positive number")
     call = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
-    plan = TritonBackend(unproven=unproven).plan_for(call, arch, kernel, sms)
+    backend = TritonBackend(unproven=unproven)
+    plan = backend.plan_for(call, arch, kernel, sms)
     if copies := plan.copies:
-        what = f"{copies[0].source} is copied to another memory order, needs mem=nhwc or a kernel"
-        raise UnsupportedError(message("export", f"{what} that reads it as it is", call))
+        used = {launch.kernel.__name__ for launch in plan.launches}
+        choices = sorted(ranked_configurations(call, arch, sms), key=lambda c: c.kernel not in used)
+        fits = (c for c in map(str, choices) if not backend.plan_for(call, arch, c, sms).copies)
+        needed = f'--kernel "{one}"' if (one := next(fits, "")) else "mem=nhwc"
+        what = f"{copies[0].source} is copied before the first launch, needs {needed}"
+        raise UnsupportedError(message("export", what, call))
     if not plan.launches:
         raise UnsupportedError(message("export", "an empty result, nothing is launched", call))
     if plan.tables:
