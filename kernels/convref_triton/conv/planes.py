@@ -89,7 +89,9 @@ def planes(
 TILES = TileTable(
     {
         "f16 bf16": tiles(
-            "128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x64 w4 s4, 128x256x64 w8 s3"
+            "128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x64 w4 s4, 128x256x64 w8 s3, "
+            # Few channels of the result.
+            "256x32x64 w8 s3, 256x16x32 w8 s4, 256x16x16 w8 s4"
         )
     },
     blocks=1,
