@@ -164,7 +164,7 @@ DEPTHWISE_STRIDED = (
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "row[pair * MET_W + s // SIDE]", "row[0]"),
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s3x2_p1:mem=nhwc", "SIDE + s % SIDE]", "SIDE]"),
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "i = begin - (MET_H - 1)", "i = begin"),
-    ("conv.dgrad:n1c9k9g9_i61x3_f3x3_s2_p1:mem=nhwc", "& (up < height)", ""),
+    ("conv.dgrad:n1c9k9g9_i61x3_f3x3_s2_p1:mem=nhwc", "(up < height)", "(up < height - 1)"),
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "below(q + s, W)[:, None]", "(on_p == on_p)"),
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "v * SIDE - lo_w", "v * SIDE"),
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p3:mem=nhwc", "first_u + u * height", "u * height"),
