@@ -202,7 +202,7 @@ def problems(op: str = "conv", **limits: Any) -> st.SearchStrategy[Problem]:
     op : str
         A key of `convref.ops.OPS`.
     **limits
-        Fields of `convref.conformance.families.windows.Limits`:
+        Fields of `convref.conformance.families.windows.SizeLimits`:
 
         - max_elements = 4000, max_macs = 50000: no array has more elements, and no pass more
           multiply-adds, padding included;
@@ -245,7 +245,7 @@ def calls(
         "fprop", "backward", "jvp", "double_backward", or "dgrad", "wgrad", "bgrad"; default all
         of the first four. A repeated name is as likely as one.
     dtypes, maths : sequence of str
-        Names of `convref.dtypes.short` and of `convref.case.MATHS`; repeat one to draw it more
+        Names of `convref.dtypes.short_name` and of `convref.case.MATHS`; repeat one to draw it more
         often.
     memory : bool
         Whether operands may be permuted, strided, expanded or offset views.

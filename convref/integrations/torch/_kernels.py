@@ -33,7 +33,7 @@ class PassConfig:
     """The configuration of a pass of an op: all that is not an operand."""
 
     row: PassSchema
-    attributes: tuple[Any, ...]  # as `Pass.attributes` lists them
+    attributes: tuple[Any, ...]  # as `PassSchema.attributes` lists them
     mask: tuple[bool, ...] = ()  # which results are wanted; empty where the pass has no mask
     input: tuple[int, ...] = ()  # spatial sizes of the input, where no operand has them
     backend: str = "auto"  # a name, "package.module:object", or "auto"

@@ -37,7 +37,7 @@ class ConversionReport:
     ----------
     title : str
         What was done.
-    changed, left : tuple of Row
+    changed, left : tuple of LayerRow
         In the order of the model.
     """
 
@@ -78,9 +78,9 @@ def convert(model: Any, backend: str | None = None) -> ConversionReport:
 
     Returns
     -------
-    Report
+    ConversionReport
         The layers that were swapped, those that were left, and why: its text is a table by class,
-        `Report.listing` a table by name.
+        `ConversionReport.listing` a table by name.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def revert(model: Any) -> ConversionReport:
 
     Returns
     -------
-    Report
+    ConversionReport
 
     Examples
     --------

@@ -62,7 +62,7 @@ def fuse(model: Any, backend: str | None = None) -> ConversionReport:
 
     Returns
     -------
-    Report
+    ConversionReport
         What was fused; and each convolution or norm that was left, and why.
 
     Raises

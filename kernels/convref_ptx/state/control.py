@@ -11,7 +11,7 @@ from ..decode.opcodes import operation
 from ..decode.program import WARP, Instruction, refuse
 
 if TYPE_CHECKING:
-    from ..machine import Machine
+    from .machine import Machine
 
 BARRIERS = 16  # barriers of a block
 RUNNING, AT_BARRIER, AT_MBARRIER, EXITED = range(4)

@@ -14,7 +14,7 @@ from ..decode.program import WARP, Fault, Instruction, refuse
 from ..memory.atomics import UPDATES
 
 if TYPE_CHECKING:
-    from ..machine import Machine
+    from .machine import Machine
 
 
 @operation(r"elect\.sync")
