@@ -24,6 +24,8 @@ from convref_triton.conv import gather, planes
 from convref_triton.plan.builder import NEW, Builder
 from convref_triton.plan.choose import expected, offered, plan, tasks
 
+TILES = len(planes.TILES.rows["f16 bf16"])
+PICKS = st.integers(0, TILES - 1)
 CASES = cases(
     passes=["fprop", "jvp", "dgrad"], dtypes=("bf16", "f16"), max_elements=200, max_macs=2_000
 )
@@ -73,13 +75,13 @@ def planned(line):
 
 
 @settings(max_examples=settings().max_examples // 4)
-@given(CASES, st.integers(1, 2), st.integers(1, 9), st.integers(1, 14), st.integers(0, 4))
+@given(CASES, st.integers(1, 2), st.integers(1, 9), st.integers(1, 14), PICKS)
 def test_every_tile_is_right(case, groups, big, small, pick):
     assert verdict_if_admitted(regrouped(case, groups, 8 * big, 8 * small), planes, pick)
 
 
 @settings(max_examples=settings().max_examples // 4)
-@given(CASES, st.tuples(*[st.integers(1, 2)] * 2), st.data(), st.integers(0, 4))
+@given(CASES, st.tuples(*[st.integers(1, 2)] * 2), st.data(), PICKS)
 def test_every_tile_is_right_in_place(case, sizes, data, pick):
     (groups, images), channels = sizes, [8 * data.draw(st.integers(1, 14)) for _ in range(2)]
     pixels = [data.draw(st.integers(1, 6)) for _ in case.call.problem.input]
@@ -88,7 +90,7 @@ def test_every_tile_is_right_in_place(case, sizes, data, pick):
     assert verdict_if_admitted(wanted, planes, pick)
 
 
-@pytest.mark.parametrize("pick", range(5))
+@pytest.mark.parametrize("pick", range(TILES))
 @pytest.mark.parametrize("line", [*LINES, *(line for line, _ in IN_PLACE), *COPIED])
 def test_lines_are_right(line, pick):
     told, admitted = verdict(parse(line), planes, pick)
@@ -125,7 +127,7 @@ def test_pairs_of_other_strides_are_copied():
     assert verdict(parse(line), planes)[0]
 
 
-@pytest.mark.parametrize("pick", [0, 3])
+@pytest.mark.parametrize("pick", [0, 3, 6])
 @pytest.mark.parametrize("line", [LINES[0], LINES[3], IN_PLACE[0][0], IN_PLACE[1][0]])
 def test_the_ptx_is_right(line, pick):
     case = parse(line)
