@@ -28,7 +28,7 @@ from convref_triton.conv import (
     split,
     wgrad,
 )
-from convref_triton.depthwise import depthwise, depthwise_taps, depthwise_wgrad
+from convref_triton.depthwise import depthwise, depthwise_strided, depthwise_taps, depthwise_wgrad
 from convref_triton.interpreter import StrictError, memory
 from convref_triton.plan.choose import plan
 from convref_triton.run import interpreted
@@ -41,6 +41,12 @@ FAR = (
     (flat, gather, "conv.fprop:n3c8k8_i4x3_f3x3_s2_p1:dt=bf16:mem=nhwc", "x"),
     (dual, gather, "conv.jvp:n3c8k8_i2x3_f2x2:dt=bf16:mem=nhwc:tan=w", "x"),
     (depthwise, depthwise, "conv.fprop:n3c3k3g3_i4x3_f3x3_p1:dt=bf16", "x"),
+    (
+        depthwise_strided,
+        depthwise_strided,
+        "conv.dgrad:n3c3k3g3_i4x3_f3x3_s2_p2:dt=bf16:mem=nhwc",
+        "dy",
+    ),
     (direct, direct, "conv.fprop:n3c4k4g2_i3x2_f2x2_s2_p1:dt=bf16", "x"),
     (wgrad, wgrad, "conv.wgrad:n3c8k8_i3x2_f2x2:dt=bf16:mem=nhwc", "x"),
     (planes_wgrad, planes_wgrad, "conv.wgrad:n3c8k8_i2x4_f1x1:dt=bf16", "x"),
