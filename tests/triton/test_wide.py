@@ -19,6 +19,8 @@ from convref_triton.backend import backend
 from convref_triton.common.geometry import operands as layouts
 from convref_triton.conv import (
     bgrad,
+    classes,
+    columns,
     direct,
     direct_wgrad,
     dual,
@@ -58,6 +60,24 @@ FAR = (
     (bgrad, bgrad, "conv.bgrad:n3c1k5_i3x2_f1x1:dt=bf16", "dy"),
     (unfold, unfold, "unfold.fprop:n3c3_i4x3_f3x2_p1:dt=bf16", "x"),
     (unfold, unfold, "fold.fprop:n3c3_i4x3_f3x2_p1:dt=bf16", "cols"),
+)
+ROWS = (
+    (gather, "conv.fprop:n1c8k8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x"),
+    (gather, "conv.dgrad:n1c8k8_i4x4_f5x5_s2_p2:dt=bf16:mem=nhwc", "dy"),
+    (flat, "conv.fprop:n1c8k8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x"),
+    (split, "conv.fprop:n1c640k8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x"),
+    (columns, "conv.fprop:n1c8k8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x"),
+    (classes, "conv.dgrad:n1c8k8_i4x4_f5x5_s2_p2:dt=bf16:mem=nhwc", "dy"),
+    (direct, "conv.fprop:n1c8k8g8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x"),
+    (depthwise, "conv.fprop:n1c8k8g8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x"),
+    (depthwise_strided, "conv.dgrad:n1c8k8g8_i4x4_f5x5_s2_p2:dt=bf16:mem=nhwc", "dy"),
+    (wgrad, "conv.wgrad:n1c8k8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x"),
+    *(
+        (kernel, "conv.wgrad:n1c8k8g8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x")
+        for kernel in (direct_wgrad, depthwise_taps, depthwise_wgrad)
+    ),
+    (unfold, "unfold.fprop:n1c8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x"),
+    (None, "conv_integer.fprop:n1c16k8_i2x2_f5x5_p2:dt=i8:mem=nhwc", "x"),
 )
 APART = 2**30  # elements: the distance of two images wraps around in 32 bits
 
@@ -105,6 +125,22 @@ def test_a_far_image_needs_64_bits_and_gets_them(monkeypatch, kernel, limits, li
             assert torch.equal(results[name], expected)
     with pytest.raises(StrictError, match="out-of-bounds"):
         interpreted.run(wrong, tensors)
+
+
+@pytest.mark.parametrize(("kernel", "line", "role"), ROWS)
+def test_rows_far_apart_need_64_bits_before_they_span_as_many(kernel, line, role):
+    """Rows are 2**30 elements apart, and windows begin two of them before the image."""
+    case = parse(line)
+    tensors, known = facts(case.call, operands(case))
+    near = tensors[role]
+    strides = (*near.stride()[:2], APART, near.stride(3))
+    pages = torch.empty(APART + 8 * near.numel(), dtype=near.dtype)  # unless touched, free
+    tensors[role] = pages.as_strided(near.shape, strides).copy_(near)
+    known[role] = known[role]._replace(strides=strides)
+    found = interpreted.run(forced_plan(case, kernel, known), tensors)
+    right = backend.run(case.call, *(None if a is None else to_torch(a) for a in operands(case)))
+    (name,) = case.call.wanted
+    assert torch.equal(found[name], next(result for result in right if result is not None))
 
 
 def test_images_far_apart_do_not_make_every_offset_wide():

@@ -129,6 +129,14 @@ class Geometry:
             )
         )
 
+    def overhang(self, *tensors: Tensor) -> int:
+        """Return how far from an image windows begin at most, in elements of the tensors.
+
+        A load adds the offset of a window, which is negative in padding, to that of a tap.
+        """
+        reach = [(taps - 1) * step for taps, step in zip(self.filter, self.dilation)]
+        return max(sum(n * abs(s) for n, s in zip(reach, t.steps[2:])) for t in tensors)
+
     @property
     def pointwise(self) -> bool:
         """Return whether each pixel of one side has one tap, at the same pixel of the other."""

@@ -232,7 +232,7 @@ def classes_launch(
         | {
             "FILTER": geometry.filter[1:],
             "STRIDE": geometry.stride[1:],
-            "WIDE": max(near, w.span) >= LIMIT,
+            "WIDE": max(near + geometry.overhang(x, y), w.span) >= LIMIT,
             "VEC": vec,
             "BM": tile.bm,
             "BN": tile.bn,

@@ -202,7 +202,7 @@ def direct_launch(
             "PAIRS": len(pairs),
             "ALONE": each == 1,
             "SINGLE": c == 1,
-            "WIDE": span >= LIMIT or w.span >= LIMIT,
+            "WIDE": max(span + geometry.overhang(x, y), w.span) >= LIMIT,
             "UNIT": (x_c == 1, each == w_g == 1, y_c == 1),
             "VEC": vec,
             "TURN": not is_channels_last(y),

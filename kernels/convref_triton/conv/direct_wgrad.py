@@ -262,7 +262,7 @@ def direct_wgrad_launch(
             "SG": columns,
             "ROLL": _rolls(geometry, rows),
             "ALONE": c == each == 1,
-            "WIDE": max(a.span, b.span, w.span) >= LIMIT,
+            "WIDE": max(max(a.span, b.span) + geometry.overhang(a, b), w.span) >= LIMIT,
             "UNIT": (a_c == 1, b_c == 1),
             "VEC": vec,
             "TURN": not is_channels_last(a),

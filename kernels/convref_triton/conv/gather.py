@@ -315,7 +315,7 @@ def gather_launch(
     unit_w = 1 if w_steps[5] == 1 else 2 if w_steps[6] == 1 else 0
     steps, vec = in_vectors(x.dtype, x_steps, w_steps, y_steps, c, k, unit_w)
     rows = images * prod(pixels)
-    wide = max(reach(t, s, tile.bm, pixels) for t, s in ((x, x_steps), (y, y_steps))) >= LIMIT
+    near = max(reach(t, s, tile.bm, pixels) for t, s in ((x, x_steps), (y, y_steps)))
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots({name: tensors[name] for name in gather.arg_names[:9]})
     numbers = (rows, *read, *pixels, *written, c // vec[3], k // vec[4], *geometry.lo)
@@ -333,7 +333,7 @@ def gather_launch(
             "PAIRS": len(pairs),
             "INSIDE": geometry.inside and not scatter,
             "WHOLE": c % tile.bk == 0,
-            "WIDE": wide or w.span >= LIMIT,
+            "WIDE": max(near + geometry.overhang(x, y), w.span) >= LIMIT,
             "UNIT": (x_steps[1] == 1, unit_w, y_steps[1] == 1),
             "VEC": vec,
             **tile.constants,

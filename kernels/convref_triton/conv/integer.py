@@ -164,7 +164,7 @@ def integer_launch(task: Task, shape: Geometry, y: Tensor, tile: Tile) -> Launch
     unit_w = 1 if w_steps[5] == 1 else 2 if w_steps[6] == 1 else 0
     steps, vec = in_vectors(x.dtype, x.steps, w_steps, y.steps, c, k, unit_w)
     rows = shape.n * prod(shape.small)
-    wide = max(reach(t, t.steps, tile.bm, shape.small) for t in (x, y)) >= LIMIT
+    near = max(reach(t, t.steps, tile.bm, shape.small) for t in (x, y))
     numbers = (rows, *shape.big, *shape.small, c // vec[3], k // vec[4], *shape.lo)
     numbers += divisors(shape.small)
     numbers_8 = (problem.x_zero, getattr(problem, "y_zero", 0), *RANGES[x.dtype])
@@ -181,7 +181,7 @@ def integer_launch(task: Task, shape: Geometry, y: Tensor, tile: Tile) -> Launch
             "RANK": shape.rank,
             "WINDOW": windows.window(shape, False),
             "SHIFT": 128 if x.dtype == "u8" else 0,
-            "WIDE": wide or w.span >= LIMIT,
+            "WIDE": max(near + shape.overhang(x, y), w.span) >= LIMIT,
             "UNIT": (x.steps[1] == 1, unit_w, y.steps[1] == 1),
             "VEC": vec,
             **tile.constants,

@@ -235,7 +235,10 @@ def depthwise_strided_launch(
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots(tensors)
     far = images(tile, (1, down, v))
-    span = max(t.image_span + far * abs(t.steps[0]) for t in (x, y))
+    # Tiles begin up to a cell before the image, and rows and columns count from there.
+    edges = zip((x_moves, y_moves), (met(geometry), geometry.stride[1:]))
+    before = [sum((e - 1) * abs(step) for e, step in zip(edge, m[1:])) for m, edge in edges]
+    span = max(t.image_span + far * abs(t.steps[0]) + b for t, b in zip((x, y), before))
     return Launch(
         depthwise_strided,
         (-(-strips // tile.bm) * -(-k // tile.bn), 1, 1),

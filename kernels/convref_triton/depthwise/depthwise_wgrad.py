@@ -352,7 +352,7 @@ def depthwise_wgrad_launch(
             "RG": rows,
             "SIDE": tile.side,
             "UNROLL": unroll(geometry, tile),
-            "WIDE": max(a.span, b.span, w.span) >= LIMIT,
+            "WIDE": max(max(a.span, b.span) + geometry.overhang(a, b), w.span) >= LIMIT,
             "DEPTH": (rows * geometry.filter[2] - 1).bit_length(),
             "DENSE": dense,
             "VEC": vec,

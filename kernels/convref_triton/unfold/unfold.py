@@ -178,7 +178,7 @@ def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile
         {
             "RANK": geometry.rank,
             "WINDOW": window(geometry, folds)._replace(bits=0),
-            "WIDE": span >= LIMIT,
+            "WIDE": span + geometry.overhang(x) >= LIMIT,
             "UNIT": (x_c == 1, y_w == 1),
             "VEC": vec,
             "RUN": 1 if folds else run,
