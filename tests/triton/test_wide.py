@@ -77,6 +77,8 @@ ROWS = (
         for kernel in (direct_wgrad, depthwise_taps, depthwise_wgrad)
     ),
     (unfold, "unfold.fprop:n1c8_i2x2_f5x5_p2:dt=bf16:mem=nhwc", "x"),
+    (None, "avg_pool.fprop:n1c8_i2x2_f4x4_p2:dt=bf16:mem=nhwc", "x"),
+    (None, "avg_pool.backward:n1c8_i1x1_f4x4_p2:dt=bf16:mem=nhwc", "dy"),
     (None, "conv_integer.fprop:n1c16k8_i2x2_f5x5_p2:dt=i8:mem=nhwc", "x"),
 )
 APART = 2**30  # elements: the distance of two images wraps around in 32 bits

@@ -130,8 +130,15 @@ def moves(tensor: Tensor | None, dtype: str) -> tuple[int, tuple[int, ...]]:
     return vec, (*(step // vec for step in steps), c)
 
 
-def is_wide(tensors: Sequence[Tensor | None], rows: int, pixels: int) -> bool:
-    """Return whether offsets of a tile of `rows` pixels need 64 bits from its first image on."""
+def is_wide(
+    tensors: Sequence[Tensor | None], rows: int, pixels: int, before: Three = (0, 0, 0)
+) -> bool:
+    """Return whether offsets of a tile of `rows` pixels need 64 bits from its first image on.
+
+    Windows begin at most `before` pixels in front of an image; their taps count from there.
+    """
     far = rows // max(pixels, 1) + 1
     known = [tensor for tensor in tensors if tensor is not None]
-    return max(t.image_span + far * abs(t.steps[0]) for t in known) >= LIMIT
+    steps = (zip((far, *before), (t.steps[0], *t.steps[2:])) for t in known)
+    spans = (sum(n * abs(step) for n, step in each) for each in steps)
+    return max(t.image_span + span for t, span in zip(known, spans)) >= LIMIT

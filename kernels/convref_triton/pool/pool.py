@@ -129,6 +129,7 @@ def pool_launch(
     numbers += (*divisors(own), *divisors(other))
     numbers += tuple(step for _, steps in layouts for step in steps)
     unrolled = prod(loop) <= UNROLLED and not shape.adaptive
+    d, h, w = ((n - 1) * (1 if back else step) for n, step in zip(loop, shape.dilation))
     given, absent = slots(_named(kernel, [source, second, *made]))
     return Launch(
         kernel,
@@ -147,7 +148,7 @@ def pool_launch(
             "TWICE": twice,
             "UNIT": tuple(steps[-1] == 1 for _, steps in layouts),
             "VEC": vec,
-            "WIDE": images.is_wide((source, second, *made), tile.bm, prod(own)),
+            "WIDE": images.is_wide((source, second, *made), tile.bm, prod(own), (d, h, w)),
             "BM": tile.bm,
             "BN": tile.bn,
         },
