@@ -32,6 +32,10 @@ HEADER = ".version 8.3\n.target sm_90a\n.address_size 64\n"
 NEWER = HEADER.replace("8.3", "8.6"), r"shared::cta\.global\.im2col|mma\S*\.e[45]m[23]\."
 
 
+def header_of(body):
+    return NEWER[0] if re.search(NEWER[1], body) else HEADER
+
+
 def digest(*parts):
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
@@ -94,8 +98,7 @@ def executor(request):
     texts, before = [], []
 
     def execute(body, grid, threads, arguments, shared=0):
-        head = NEWER[0] if re.search(NEWER[1], body) else HEADER
-        text, name = head + body, plain(request.node.name)
+        text, name = header_of(body) + body, plain(request.node.name)
         texts[:] = [digest(*texts, text.encode()).encode()]
         TODAY[name] = texts[0].decode()
         ran = [""]
@@ -147,9 +150,9 @@ def assemble(request, tmp_path):
     path = Path(pytest.importorskip("triton").__file__).parent / "backends/nvidia/bin/ptxas"
     if not path.exists():
         pytest.skip("this triton came without ptxas")
-    bodies = enumerate(dict.fromkeys(BODIES.get(request.path, ())))
-    texts = (re.sub(r"\bf(_\d)?\b", rf"f{n}\1", body) for n, body in bodies)
-    (tmp_path / "all.ptx").write_text(HEADER + "\n".join(texts), "utf-8")
+    bodies = dict.fromkeys(BODIES.get(request.path, ()))
+    text = "\n".join(re.sub(r"\bf(_\d)?\b", rf"f{n}\1", body) for n, body in enumerate(bodies))
+    (tmp_path / "all.ptx").write_text(header_of(text) + text, "utf-8")
 
     def run():
         words = [path, "-arch=sm_90a", "-o", tmp_path / "all.cubin", tmp_path / "all.ptx"]
