@@ -4,12 +4,15 @@ import pytest
 from forced import channels_innermost, regrouped, strided, verdict, verdict_if_admitted
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from judged import NEEDS_A_GPU
+from judged import verdict as judged_on
 
 from convref.case import parse
 from convref.conformance.strategies import cases
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from convref_triton.backend import backend
 from convref_triton.common.geometry import geometry, operands
 from convref_triton.compile import aot
 from convref_triton.compile.inspection import inspect
@@ -215,3 +218,14 @@ def test_no_axis_of_a_grid_is_too_long(line):
     call = parse(line).call
     launches = plan(call, operands(call)).launches
     assert all(max(launch.grid[1:]) < 2**16 for launch in launches)
+
+
+@pytest.mark.gpu
+@NEEDS_A_GPU
+@pytest.mark.parametrize(("line", "kernel"), LINES.items())
+def test_on_a_gpu(line, kernel):
+    case = parse(line).on("cuda")
+    mine = [c for c in backend.configurations(case.call) if c.kernel == kernel]
+    assert mine
+    some = mine[:: -(-len(mine) // 4)]  # each is a compilation
+    assert all(judged_on(case, configuration=choice) for choice in some)
