@@ -14,7 +14,7 @@ from typing import Any
 
 import triton
 
-from convref.case import Call, parse
+from convref.case import Call, axis_letters, channels_last, parse
 from convref.errors import UnsupportedError, invalid, message, shorten
 from convref_driver.exported import ALIGN, Address, Export, Invocation, Map, Memory, itemsize
 from convref_driver.header import header
@@ -114,13 +114,8 @@ def compile_export(
     call = replace(call, specs=tuple(replace(spec, device="cuda") for spec in call.specs))
     backend = TritonBackend(unproven=unproven)
     plan = backend.plan_for(call, arch, kernel, sms)
-    if copies := plan.copies:
-        used = {launch.kernel.__name__ for launch in plan.launches}
-        choices = sorted(ranked_configurations(call, arch, sms), key=lambda c: c.kernel not in used)
-        fits = (c for c in map(str, choices) if not backend.plan_for(call, arch, c, sms).copies)
-        needed = f'--kernel "{one}"' if (one := next(fits, "")) else "mem=nhwc"
-        what = f"{copies[0].source} is copied before the first launch, needs {needed}"
-        raise UnsupportedError(message("export", what, call))
+    if plan.copies:
+        raise UnsupportedError(message("export", _copied(backend, call, plan, arch, sms), call))
     if not plan.launches:
         raise UnsupportedError(message("export", "an empty result, nothing is launched", call))
     if plan.tables:
@@ -132,6 +127,21 @@ def compile_export(
     made_by = f"{kernels}; compiled by Triton {triton.__version__} and ptxas {version}"
     tensors = dict(_tensors(call, plan, launches))
     return Export(name, str(call), arch, made_by, tensors, launches), binaries
+
+
+def _copied(backend: TritonBackend, call: Call, plan: KernelPlan, arch: str, sms: int) -> str:
+    """Return which operand a plan copies, and a kernel or a memory order without a copy."""
+    copy = plan.copies[0]
+    used = {launch.kernel.__name__ for launch in plan.launches}
+    choices = sorted(ranked_configurations(call, arch, sms), key=lambda c: c.kernel not in used)
+    fits = (c for c in map(str, choices) if not backend.plan_for(call, arch, c, sms).copies)
+    role, strides = copy.source.partition(".")[0], plan.buffers[copy.target].strides
+    letters = axis_letters(call.problem, role)
+    order = "".join(letter for _, letter in sorted(zip(strides, letters), key=lambda s: -s[0]))
+    needed = "mem=nhwc" if order == channels_last(letters) else f"mem={role}.{order}"
+    if one := next(fits, ""):
+        needed = f'--kernel "{one}"'
+    return f"{copy.source} is copied before the first launch, needs {needed}"
 
 
 def _invocations(

@@ -139,6 +139,8 @@ def test_what_is_wrong_is_said(tmp_path, driver):
         export("conv.fprop:n1c64k64_i9x9_f3x3:dt=bf16", tmp_path)
     with pytest.raises(UnsupportedError, match='needs --kernel "flat 128x16x32 w8 s4"'):
         export("conv.fprop:n32c3k16_i640x640_f3x3_s2_p1:dt=bf16:mem=nhwc", tmp_path)
+    with pytest.raises(UnsupportedError, match=r"needs mem=w\.ihwo"):
+        export("conv.dgrad:n8c3k128_i28x28_f3x3_p1:dt=bf16:mem=nhwc", tmp_path)
     with pytest.raises(UnsupportedError, match="gfx942 has no CUDA driver"):
         export(TMA, tmp_path, arch="gfx942")
     with pytest.raises(ConvrefError, match="name is 'a-b', needs an identifier of C"):

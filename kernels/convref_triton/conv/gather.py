@@ -200,7 +200,7 @@ def gather(
 IEEE = tiles(  # float32 on the ordinary cores
     "128x64x16 w8 s3, 64x64x16 w4 s3, 64x32x16 w4 s3, 32x32x16 w4 s3"
 )
-NARROW = 16  # columns of a tile of which narrow stores do not spill
+FEW = 16  # columns of a tile of which narrow stores do not spill
 TF32 = tiles("128x128x32 w8 s4, 128x64x32 w4 s4, 64x64x32 w4 s4, 64x32x32 w4 s3")
 TILES = TileTable(
     {
@@ -246,7 +246,7 @@ def gather_tiles(task: Task) -> tuple[Tile, ...]:
     """Return the tiles that serve a task: where stores alone are narrow, narrow ones besides."""
     rows = TILES.of(task, task.width)
     if task.load_width > task.width:
-        rows += tuple(tile for tile in TILES.of(task, task.load_width) if tile.bn <= NARROW)
+        rows += tuple(tile for tile in TILES.of(task, task.load_width) if tile.bn <= FEW)
     return tuple(dict.fromkeys(rows))
 
 
