@@ -132,9 +132,11 @@ class Geometry:
     def overhang(self, *tensors: Tensor) -> int:
         """Return how far from an image windows begin at most, in elements of the tensors.
 
-        A load adds the offset of a window, which is negative in padding, to that of a tap.
+        A load adds the offset of a window, which is negative in padding, to that of a tap or of a
+        row below it. Padding may be wider than a filter.
         """
-        reach = [(taps - 1) * step for taps, step in zip(self.filter, self.dilation)]
+        axes = zip(self.filter, self.dilation, self.lo)
+        reach = [max((taps - 1) * step, lo) for taps, step, lo in axes]
         return max(sum(n * abs(s) for n, s in zip(reach, t.steps[2:])) for t in tensors)
 
     @property

@@ -327,6 +327,7 @@ def depthwise_launch(
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots(tensors)
     span = max(t.image_span + images(tile, (o, down, side)) * abs(t.steps[0]) for t in (x, y))
+    span += geometry.overhang(x)
     return Launch(
         depthwise,
         (-(-strips // tile.bm) * -(-k // tile.bn), 1, 1),

@@ -235,8 +235,10 @@ def depthwise_strided_launch(
     tensors = {"x": x, "w": w, "x_2": x_2, "w_2": w_2, "y": y, **epilogue.tensors}
     given, absent = slots(tensors)
     far = images(tile, (1, down, v))
-    # Tiles begin up to a cell before the image, and rows and columns count from there.
-    edges = zip((x_moves, y_moves), (met(geometry), geometry.stride[1:]))
+    # Tiles begin up to a cell before the image, and rows and columns count from there; rows of x
+    # also from those of cells that a crop gives no row to read.
+    met_h, met_w = met(geometry)
+    edges = zip((x_moves, y_moves), ((met_h + max(-first_u, 0), met_w), geometry.stride[1:]))
     before = [sum((e - 1) * abs(step) for e, step in zip(edge, m[1:])) for m, edge in edges]
     span = max(t.image_span + far * abs(t.steps[0]) + b for t, b in zip((x, y), before))
     return Launch(

@@ -346,6 +346,7 @@ def resize_launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launc
     (x_vec, x_steps), (y_vec, y_steps) = (images.moves(t, call.dtype) for t in (source, made))
     vec = x_vec, y_vec, vector(call.dtype, problem.c)
     rows = problem.n * prod(own)
+    before = images.three(max(outputs, 0) for _, outputs, _ in found)
     numbers: tuple[float, ...] = (rows, *own, *other, problem.c // vec[2])
     numbers += tuple(number for column in zip(*rules) for number in column)
     numbers += tuple(number for column in zip(*found) for number in column)
@@ -361,7 +362,7 @@ def resize_launch(call: Call, source: Tensor, made: Tensor, tile: Tile) -> Launc
             "REACH": unrolled(images.three(count for _, _, count in found)),
             "UNIT": (x_steps[-1] == 1, y_steps[-1] == 1),
             "VEC": vec,
-            "WIDE": images.is_wide((source, made), tile.bm, prod(own)),
+            "WIDE": images.is_wide((source, made), tile.bm, prod(own), before),
             "BM": tile.bm,
             "BN": tile.bn,
         },

@@ -161,6 +161,8 @@ def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile
     y_n, y_r, _, _, y_w = cols.steps
     y_h = y_w * geometry.small[2]
     y_moves = (y_n, y_h * geometry.small[1], y_h)
+    shape, strides = (*cols.shape[:2], *geometry.small), (y_n, y_r, *y_moves[1:], y_w)
+    pixels_of_cols = cols._replace(shape=shape, strides=strides)
     moves = (x_n, *x_pixel), (*y_moves, y_r), (c,)
     vec = tuple(vector(x.dtype, *move) for move in moves)
     numbers = (rows, *read, *pixels, *written, c // vec[2], *geometry.lo)
@@ -178,7 +180,7 @@ def unfold_launch(geometry: Geometry, x: Tensor, cols: Tensor, folds: bool, tile
         {
             "RANK": geometry.rank,
             "WINDOW": window(geometry, folds)._replace(bits=0),
-            "WIDE": span + geometry.overhang(x) >= LIMIT,
+            "WIDE": span + geometry.overhang(pixels_of_cols if folds else x) >= LIMIT,
             "UNIT": (x_c == 1, y_w == 1),
             "VEC": vec,
             "RUN": 1 if folds else run,
