@@ -389,6 +389,17 @@ def test_a_pool_writes_tensors_of_two_types(driver, runner):
     assert given == [y.data_ptr(), indices.data_ptr(), 0, x.data_ptr(), 0]
 
 
+@pytest.mark.parametrize("line", ["conv.fprop:n1c1k1_i3x2_f3x3_p1", "avg_pool.fprop:n1c1_i3x2_f2"])
+def test_operands_that_span_2_31_elements_have_a_reason(runner, line):
+    torch = pytest.importorskip("torch")
+    call = parse(f"{line}:dt=bf16").call
+    x, *rest = (to_torch(a) for a in operands(Case(call)))
+    pages = torch.empty(2**31 + 2, dtype=x.dtype)  # unless touched, free
+    far = pages.as_strided(x.shape, (1, 1, 2**30, 1))
+    with pytest.raises(UnsupportedError, match=r"an array spans 2\*\*31 elements"):
+        cuda.GpuBackend("test", runner).run(call, far, *rest)
+
+
 REFUSED = {
     "lp_pool.fprop:n1c1_i3_f2": r"no lp_pool.fprop kernel",
     "batch_norm.fprop:n2c1_i3": r"no batch_norm.fprop kernel",
