@@ -32,7 +32,7 @@ from convref_triton.conv import (
 )
 from convref_triton.depthwise import depthwise, depthwise_strided, depthwise_taps, depthwise_wgrad
 from convref_triton.interpreter import StrictError, memory
-from convref_triton.plan.choose import plan
+from convref_triton.plan.choose import plan, refusal
 from convref_triton.run import interpreted
 from convref_triton.unfold import unfold
 
@@ -90,6 +90,11 @@ ROWS = (
     (None, "conv_integer.fprop:n1c16k8_i2x2_f5x5_p2:dt=i8:mem=nhwc", "x"),
     (None, "resize.backward:n1c8_i2x2_o2x2:scale=1x1:dt=bf16:mem=nhwc", "dy"),
 )
+OTHER_AXES = (  # that kernels multiply by in 32 bits, whatever they span: axes of an operand
+    (direct, "conv.fprop:n1c6k6g2_i2x2_f1x1:dt=bf16", "w", 1),
+    (wgrad, "conv.wgrad:n1c4k4g2_i2x2_f1x1:dt=bf16:mem=nhwc", "x", 1),
+    (None, "batch_norm.backward:n3c4_i1:dt=f32", "dy", 0),
+)
 APART = 2**30  # elements: the distance of two images wraps around in 32 bits
 
 
@@ -138,9 +143,11 @@ def test_a_far_image_needs_64_bits_and_gets_them(monkeypatch, kernel, limits, li
         interpreted.run(wrong, tensors)
 
 
-@pytest.mark.parametrize(("kernel", "line", "role", "axis"), [(*row, 2) for row in ROWS])
+@pytest.mark.parametrize(
+    ("kernel", "line", "role", "axis"), [*((*row, 2) for row in ROWS), *OTHER_AXES]
+)
 def test_elements_far_apart_along_an_axis(monkeypatch, kernel, line, role, axis):
-    """Rows are 2**30 elements apart, and windows begin before the image."""
+    """Rows are 2**30 elements apart, and windows begin before the image; or another axis."""
     case = parse(line)
     tensors, known = facts(case.call, operands(case))
     near = tensors[role]
@@ -171,6 +178,24 @@ def test_images_far_apart_do_not_make_every_offset_wide():
         }
         found, _ = planned(call, known, kernel)
         assert not any(step.constants.get("WIDE") for step in found.steps)
+
+
+def test_filters_of_2_31_elements_are_left_to_kernels_with_such_offsets():
+    call = parse("conv.wgrad:n1c32768k32768g32768_i256x256_f256x256:dt=bf16:mem=nhwc").call
+    for kernel in (direct_wgrad, depthwise_taps, depthwise_wgrad):
+        assert planned(call, layouts(call), kernel)[1] == []
+    many = parse("conv.wgrad:n1c33554432k33554432g33554432_i8x8_f8x8:dt=bf16:mem=nhwc").call
+    assert "groups" in refusal(many)
+
+
+@pytest.mark.parametrize("name", ["conv.wgrad", "hopper.gluon_wgrad"])
+def test_filters_of_groups_2_31_elements_apart(name):
+    """Their stride is a number of 64 bits, not one of vectors of which 32 bits are multiplied."""
+    kernel = pytest.importorskip(f"convref_triton.{name}", exc_type=ImportError)
+    call = parse("conv.wgrad:n1c98304k98304g2_i8x8_f1x1:dt=bf16:mem=nhwc").call.on("cuda")
+    made, admitted = planned(call, layouts(call), kernel)
+    assert admitted == ["dw"]
+    assert [s.arguments["w_g"] for s in made.launches if "w_g" in s.arguments] == [49152**2]
 
 
 # Data in the last corner of the last image, zeros elsewhere: the corner alone has the same result.

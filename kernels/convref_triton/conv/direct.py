@@ -145,11 +145,21 @@ def direct_work(task: Task, tile: Tile) -> Work:
 
 
 def add_direct(task: Task, tile: Tile) -> None:
-    pairs, y = same_strides(task), task.result()
+    pairs, y = tuple((x, _near(task, w)) for x, w in same_strides(task)), task.result()
     if is_channels_last(y) and task.channels == (1, 1):
         pairs = tuple((x, _packed(task, w)) for x, w in pairs)
     made = direct_launch(task.geometry, pairs, y, task.kind == "scatter", tile, task.epilogue(y))
     task.builder.steps.append(made)
+
+
+def _near(task: Task, w: Tensor) -> Tensor:
+    """Return w, a copy where its reduced channels span 2**31 elements.
+
+    The kernel multiplies their stride in 32 bits.
+    """
+    *_, w_c, _ = filter_steps(task.geometry, w, task.kind == "scatter")
+    far = (task.channels[0] - 1) * abs(w_c) >= LIMIT
+    return task.builder.copied(w, tuple(range(len(w.shape)))) if far else w
 
 
 def _packed(task: Task, w: Tensor) -> Tensor:

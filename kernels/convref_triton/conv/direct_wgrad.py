@@ -145,6 +145,12 @@ MOST_ROWS = 8  # of taps whose sums a strip keeps
 MOST_SUMS = 80  # registers of a thread for sums of taps; as many hold loaded elements
 
 
+def direct_wgrad_refusal(task: Task) -> str | None:
+    if prod(task.builder.call.problem.shape(task.role)) >= LIMIT:
+        return "2**31 elements of the filter or more"
+    return direct_refusal(task)
+
+
 def direct_wgrad_tiles(task: Task) -> tuple[Tile, ...]:
     last = all(is_channels_last(x) for pair in task.pairs for x in pair)
     return (LAST if last else FIRST).of(task)
@@ -262,7 +268,7 @@ def direct_wgrad_launch(
             "SG": columns,
             "ROLL": _rolls(geometry, rows),
             "ALONE": c == each == 1,
-            "WIDE": max(max(a.span, b.span) + geometry.overhang(a, b), w.span) >= LIMIT,
+            "WIDE": max(a.span, b.span) + geometry.overhang(a, b) >= LIMIT,
             "UNIT": (a_c == 1, b_c == 1),
             "VEC": vec,
             "TURN": not is_channels_last(a),
@@ -277,7 +283,7 @@ def direct_wgrad_launch(
 SPEC = KernelSpec(
     "direct_wgrad",
     serves=("correlate",),
-    refusal=direct_refusal,
+    refusal=direct_wgrad_refusal,
     tiles=direct_wgrad_tiles,
     add=add_direct_wgrad,
     kernels=(direct_wgrad,),

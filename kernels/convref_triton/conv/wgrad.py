@@ -263,6 +263,7 @@ def wgrad_launch(
     size = prod(w.shape)
     counts = (*moves[:2], (*moves[2], size), (k,), (c,))
     vec = tuple(vector(t.dtype, *n) for t, n in zip((a, b, w, a, b), counts))
+    vec = (*(narrowed(v, geometry.groups, step) for v, (_, step, *_) in zip(vec, moves)), *vec[3:])
     in_vectors = [tuple(step // width for step in move) for move, width in zip(moves, vec)]
     sizes = (rows, *geometry.big, *pixels, k // vec[3], c // vec[4], *kept, steps, *geometry.lo)
     sizes += divisors(pixels)
@@ -287,6 +288,14 @@ def wgrad_launch(
         tile.warps,
         tile.stages,
     )
+
+
+def narrowed(vec: int, groups: int, step: int) -> int:
+    """Return the vector that strides are counted in: 1 where groups are 2**31 elements apart.
+
+    The kernel multiplies their stride by it in 32 bits.
+    """
+    return 1 if groups > 1 and abs(step) >= LIMIT else vec
 
 
 def correlate_constants(

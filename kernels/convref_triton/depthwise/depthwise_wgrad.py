@@ -186,6 +186,8 @@ def depthwise_wgrad_refusal(task: Task) -> str | None:
         return "not depthwise"
     if not task.pairs:
         return "no products"
+    if prod(task.builder.call.problem.shape(task.role)) >= LIMIT:
+        return "2**31 elements of the filter or more"
     if not all(is_channels_last(x) for pair in task.pairs for x in pair):
         return "channels are not innermost"
     if shape.dilation[2] > 1:
@@ -352,7 +354,7 @@ def depthwise_wgrad_launch(
             "RG": rows,
             "SIDE": tile.side,
             "UNROLL": unroll(geometry, tile),
-            "WIDE": max(max(a.span, b.span) + geometry.overhang(a, b), w.span) >= LIMIT,
+            "WIDE": max(a.span, b.span) + geometry.overhang(a, b) >= LIMIT,
             "DEPTH": (rows * geometry.filter[2] - 1).bit_length(),
             "DENSE": dense,
             "VEC": vec,

@@ -123,11 +123,11 @@ def _in_vectors(
 
 
 def _far(tensor: Tensor) -> bool:
-    """Return whether a tile may span 2**31 elements."""
-    _, c, *spatial = map(abs, tensor.steps)
+    """Return whether a tile may span 2**31 elements; images of one pixel are pixels of a tile."""
+    n, c, *spatial = map(abs, tensor.steps)
     rows = (*LAST, *FIRST)
     bm, bn = max(tile.bm for tile in rows), max(tile.bn for tile in rows)
-    return max(bm * min(filter(None, spatial), default=0), bn * c) >= LIMIT
+    return max(bm * min(filter(None, spatial), default=n), bn * c) >= LIMIT
 
 
 def vector_of(builder: Builder, role: str) -> Tensor | None:

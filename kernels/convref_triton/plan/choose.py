@@ -6,6 +6,7 @@ from math import prod
 
 from convref.case import Call
 from convref.dtypes import EIGHT
+from convref.ops import BASE_ROLE
 
 from ..common.geometry import LIMIT, Tensor, geometry
 from ..conv.direct import MOST_CHANNELS
@@ -178,7 +179,9 @@ def refusal(call: Call, arch: str = archs.DEFAULT) -> str | None:
     shape = geometry(call.windows)
     if shape.n * prod(shape.big) >= LIMIT or shape.n * prod(shape.small) >= LIMIT:
         return "2**31 pixels or more"
-    crowded = max(shape.big_channels, shape.small_channels) > MOST_CHANNELS and call.op == "conv"
+    filters = (prod(call.problem.shape(r)) for r in call.wanted if BASE_ROLE[r] == "w")
+    many = max(shape.big_channels, shape.small_channels) > MOST_CHANNELS
+    crowded = call.op == "conv" and (many or max(filters, default=0) >= LIMIT)
     if (crowded and shape.groups > MOST) or prod(shape.stride) > MOST:
         return f"more than {MOST} groups or classes of pixels"
     return None
