@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
 
 from ...api import definitions
 from ...api.conv import CONV
@@ -76,12 +77,11 @@ def _apply(config: PassConfig, operands: Tensors) -> Tensors:
 
 def apply_recorded(config: PassConfig, operands: Tensors) -> Tensors:
     """Return the results of a pass, recorded so that autograd can differentiate them."""
-    function = FUNCTIONS[config.row.pass_]
     if _is_within_transform():  # one level records; the dispatcher takes the call to the next
         with enable_single_level_autograd_function():
-            found = super(torch.autograd.Function, function).apply(config, *operands)
+            found = OF_ONE_LEVEL[config.row.pass_].apply(config, *operands)
     else:
-        found = function.apply(config, *operands)
+        found = FUNCTIONS[config.row.pass_].apply(config, *operands)
     named = dict(zip(config.wanted, found if isinstance(found, tuple) else (found,)))
     return tuple(named.get(role) for role in config.row.signature.results)
 
@@ -370,4 +370,16 @@ FUNCTIONS: dict[str, Any] = {
     "backward": _Backward,
     "jvp": _Jvp,
     "double_backward": _Recorded,
+}
+# what a transform of torch.func uses in place of each
+OF_ONE_LEVEL: dict[str, Any] = {
+    pass_: type(
+        function.__name__,
+        (_SingleLevelFunction,),
+        {
+            name: staticmethod(getattr(function, name))
+            for name in ("forward", "setup_context", "backward", "jvp")
+        },
+    )
+    for pass_, function in FUNCTIONS.items()
 }
