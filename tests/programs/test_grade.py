@@ -24,7 +24,7 @@ from convref.grade.wire import WireError, pack, unpack  # noqa: E402
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "grade"
-LIMITS = Limits(start=60.0, seconds=20.0, memory=1 << 30, files=64 << 20)
+LIMITS = Limits(start=60.0, seconds=20.0, memory=2 << 30, files=64 << 20)  # CUDA libraries: 1.2 GiB
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="isolation is Linux's")
 
 
