@@ -101,9 +101,8 @@ class MappedTensor:
 
     def _members(self) -> Array | None:
         """Return which elements belong to the view, or None if it has no gaps."""
-        members = torch.zeros(self.span, dtype=torch.bool)
-        members.as_strided(self.tensor.shape, self.tensor.stride()).fill_(True)
-        found = members.numpy()
+        found = np.zeros(self.span, bool)  # NumPy touches no memory, unlike torch
+        torch.from_numpy(found).as_strided(self.tensor.shape, self.tensor.stride()).fill_(True)
         return None if found.all() else found
 
     def view(self, dtype: np.dtype[Any]) -> Array:

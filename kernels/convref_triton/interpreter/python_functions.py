@@ -131,6 +131,7 @@ class PythonFunctions:
         self._lock = threading.RLock()
         self._functions: dict[Any, Any] = {}
         self._bodies: dict[Any, tuple[Any, dict[str, Any]]] = {}
+        self._fresh: set[Any] = set()  # functions whose global names are up to date
         self.semantic = TritonSemantic(builder)
         self._names = {
             "range": loop,
@@ -183,7 +184,7 @@ class PythonFunctions:
         if function not in self._functions:
 
             def python_function(*args: Any, **kwargs: Any) -> Any:
-                return self._compiled(function)[0](*args, **kwargs)
+                return self._compiled(function)(*args, **kwargs)
 
             python_function.__name__ = function.__name__
             python_function.fn = python_function  # Triton's scans call `combine_fn.fn`
@@ -192,14 +193,13 @@ class PythonFunctions:
         return self._functions[function]
 
     def refresh(self) -> None:
-        """Look up all global names again: a helper may have been replaced since."""
-        for function, (body, outer) in self._bodies.items():
-            if not function.__module__.startswith(LANGUAGE):
-                self._look_up(body, function, outer)
+        """Let functions look up global names again: a helper may have been replaced since."""
+        self._fresh = {f for f in self._fresh if f.__module__.startswith(LANGUAGE)}
 
     def _look_up(self, body: Any, function: Any, outer: dict[str, Any]) -> None:
         for name in _global_names(function.__code__) & outer.keys():
             body.__globals__[name] = self.interpreted(outer[name])
+        self._fresh.add(function)
 
     def interpreted(self, value: Any) -> Any:
         """Return the replacement of a kernel's global value or constant in its Python function."""
@@ -214,16 +214,18 @@ class PythonFunctions:
     def _as_tensor(self, value: Any) -> Any:
         return self.semantic.to_tensor(value) if isinstance(value, int | float) else value
 
-    def _compiled(self, function: Any) -> tuple[Any, dict[str, Any]]:
+    def _compiled(self, function: Any) -> Any:
         if function not in self._bodies:
             closure = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
             body = _recompiled(function, {**function.__globals__, **closure})
             names = {n: v for n, v in self._names.items() if n not in function.__globals__}
             body.__globals__.update(names)
             outer = function.__globals__ if not function.__closure__ else body.__globals__.copy()
-            self._look_up(body, function, outer)
             self._bodies[function] = body, outer
-        return self._bodies[function]
+        body, outer = self._bodies[function]
+        if function not in self._fresh:
+            self._look_up(body, function, outer)
+        return body
 
 
 class _Module:
