@@ -25,6 +25,7 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.runtime import cache
 
 from convref.errors import UnsupportedError, invalid, message, shorten
 
@@ -233,7 +234,7 @@ def compile_all(
     jobs = min(jobs or len(os.sched_getaffinity(0)), max(len(missing), 1))
     # Pools are in threads: an interrupt is raised here, which closes the lifeline first.
     with _folder() as folder, ThreadPoolExecutor(jobs) as threads, _lifeline() as life:
-        place = life, folder
+        place = life, folder, cache.triton_key()
         every = threads.submit(_in_workers, list(missing.values()), arch, jobs, place)
         fresh = dict(zip(missing, every.result()))
         crashed = [key for key, result in fresh.items() if result is None]
@@ -251,7 +252,10 @@ def compile_all(
 
 
 def _in_workers(
-    specializations: list[Specialization], arch: str, jobs: int, place: tuple[Connection, str]
+    specializations: list[Specialization],
+    arch: str,
+    jobs: int,
+    place: tuple[Connection, str, str],
 ) -> list[Compiled | CompileError | None]:
     if not specializations:
         return []
@@ -277,9 +281,10 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
 
-def _follow(life: Connection, folder: str) -> None:
+def _follow(life: Connection, folder: str, key: str) -> None:
     """Make this process, and the assembler that it runs, end with the lifeline."""
     tempfile.tempdir = folder
+    cache.triton_key = lambda: key  # a hash of Triton's files, which takes 0.6 s
     os.setpgrp()  # an interrupt at the terminal goes to the parent only
     # A pool that lost a worker terminates the others; their assemblers must end, too.
     signal.signal(signal.SIGTERM, _kill_group)
