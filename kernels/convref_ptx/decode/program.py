@@ -312,6 +312,8 @@ def _split(words: str) -> list[str]:
 
 
 def _operand(program: PtxProgram, word: str) -> Any:
+    if word in program.registers:  # as most are
+        return word
     if word.startswith("{"):
         return tuple(_operand(program, item) for item in _split(word[1:-1]))
     if word.startswith("["):

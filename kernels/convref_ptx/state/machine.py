@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,14 @@ OF_PRODUCTS = 8192  # the same of kernels that multiply matrices, so that those 
 # but not of those with mbarriers, of which half of the warps at most run at a time
 PATIENCE = 1000  # branches and waits after which other threads may be next
 MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
+
+
+class Warps(NamedTuple):
+    """The warps of some lanes."""
+
+    lanes: Array
+    whole: Array | None  # their numbers, None if lanes of some are missing
+    bits: int  # a bit each
 
 
 class Machine:
@@ -113,8 +121,8 @@ class Machine:
         warps = -(-size // WARP)
         self.warp, self.lane = self.block * warps + within // WARP, within % WARP
         self.all_warps_whole = size % WARP == 0
-        # Lanes with their warps: those that run, and the last other ones.
-        self._running = self._other = self._with_warps(self.all)
+        # Those that run, and the last other ones.
+        self._running = self._other = self._of_lanes(self.all)
         self.pc, self.state = np.zeros(self.count, np.int64), np.zeros(self.count, np.int8)
         # Of barriers of blocks: threads that arrived without waiting, how many it needs, clocks.
         self.arrivals: dict[int, tuple[int, int, Array]] = {}
@@ -135,7 +143,8 @@ class Machine:
         }
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
         self.undefined = dict(self.registers)
-        self.defined_in: dict[str, Array] = {}  # lanes in which all bits are defined
+        # Of registers with undefined bits: the warps that may have some, a bit each.
+        self.vague = dict.fromkeys(self.undefined, self._running.bits)
         self.fixed = self._special(within, threads)
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their offset
@@ -224,7 +233,7 @@ class Machine:
         """
         begin, leaders, whole = pc, self.program.leaders, lanes is self.all
         last, rows = self._steps + PATIENCE, self.rows(lanes)
-        self._running = self._with_warps(lanes)
+        self._running = self.warps_of(lanes)
         while alone or pc == begin or pc not in leaders:
             refuse(pc == len(self.code), self.program.name, "runs past its end")
             (function, words, diverges, convergent), i = self.code[pc]
@@ -407,12 +416,14 @@ class Machine:
 
     def undefined_bits(self, operand: Any, lanes: Array) -> Array | None:
         """Return a mask of the undefined bits of a register, None if there are none."""
-        if operand not in self.undefined or self.defined_in.get(operand) is lanes:
+        mask = self.undefined.get(operand)
+        if mask is None or not self.vague[operand] & (warps := self.warps_of(lanes)).bits:
             return None
-        found = self.in_lanes(self.undefined[operand], lanes)
+        found = self.in_lanes(mask, lanes)
         if found.any():
             return found
-        self.defined_in[operand] = lanes
+        if warps.whole is not None:
+            self.vague[operand] &= ~warps.bits
         return None
 
     def write(
@@ -441,56 +452,77 @@ class Machine:
 
     def set(self, to: str, value: Array, lanes: Array, undefined: Array | None = None) -> None:
         """Set a register; undefined bits are stored as ones."""
-        held = self.registers[to]
         value = value if undefined is None else value | undefined
-        self.registers[to] = self._put(held, lanes, value)
+        self.registers[to] = self._put(self.registers[to], lanes, value)
+        self._set_undefined(to, lanes, undefined)
+
+    def set_all(self, to: Sequence[str], values: Array, lanes: Array) -> None:
+        """Set registers of one size to the rows of values without undefined bits."""
+        every = np.concatenate([self.registers[name] for name in to]).reshape(len(to), -1)
+        self.registers.update(zip(to, self._put(every, lanes, values), strict=True))
+        bits = self.warps_of(lanes).bits
+        for name in to:
+            if self.vague.get(name, 0) & bits:
+                self._set_undefined(name, lanes, None)
+
+    def _set_undefined(self, to: str, lanes: Array, undefined: Array | None) -> None:
         if undefined is None and self.undefined_bits(to, lanes) is None:
             return
-        before = self.undefined.pop(to, np.zeros_like(held))
-        mask = self._put(before, lanes, np.zeros_like(value) if undefined is None else undefined)
-        self.defined_in.pop(to, None)
-        if mask.any():
-            self.undefined[to] = mask
+        warps, bits = self.warps_of(lanes), self.vague.pop(to, 0)
+        before = self.undefined.pop(to, None)
+        before = np.zeros_like(self.registers[to]) if before is None else before
+        now = np.zeros(len(lanes), before.dtype) if undefined is None else undefined
+        mask = self._put(before, lanes, now)
+        if undefined is not None:
+            bits |= warps.bits
+        elif warps.whole is not None:
+            bits &= ~warps.bits
+        if bits and mask.any():
+            self.undefined[to], self.vague[to] = mask, bits
 
     def _put(self, array: Array, lanes: Array, value: Array) -> Array:
         if len(lanes) == self.count:
             return value
         found = array.copy()
-        if (warps := self._warps_of(lanes)) is None:
-            found[lanes] = value
+        if (warps := self.warps_of(lanes).whole) is None:
+            found[..., lanes] = value
         else:
-            _lines(found)[warps] = _lines(value)
+            _lines(found)[..., warps] = _lines(value)
         return found
 
     def in_lanes(self, array: Array, lanes: Array) -> Array:
-        """Return the values of a register in some lanes."""
+        """Return the values of a register, or of several in rows, in some lanes."""
         if lanes is self.all:
             return array
-        if (warps := self._warps_of(lanes)) is None:
-            return array.take(lanes)
-        return _lines(array)[warps].view(array.dtype)
+        if (warps := self.warps_of(lanes).whole) is None:
+            return array.take(lanes, -1)
+        return _lines(array).take(warps, -1).view(array.dtype)
 
-    def _warps_of(self, lanes: Array) -> Array | None:
-        """Return the warps that lanes are, None if some are not whole."""
-        if lanes is self._running[0]:
-            return self._running[1]
-        if lanes is not self._other[0]:
-            self._other = self._with_warps(lanes)
-        return self._other[1]
+    def warps_of(self, lanes: Array) -> Warps:
+        """Return the warps of lanes: kept for those that run, and for the last other ones."""
+        if lanes is self._running.lanes:
+            return self._running
+        if lanes is not self._other.lanes:
+            self._other = self._of_lanes(lanes)
+        return self._other
 
-    def _with_warps(self, lanes: Array) -> tuple[Array, Array | None]:
-        if not self.all_warps_whole or len(lanes) % WARP:
-            return lanes, None
-        rows = lanes.reshape(-1, WARP)
-        warps, rest = divmod(rows[:, 0], WARP)
-        whole = not rest.any() and (np.diff(rows) == 1).all()
-        return lanes, warps if whole else None
+    def _of_lanes(self, lanes: Array) -> Warps:
+        warps = self.warp[lanes]
+        some = np.zeros(self.warp[-1] + 1, bool)
+        some[warps] = True
+        bits = int.from_bytes(np.packbits(some, bitorder="little").tobytes(), "little")
+        if self.all_warps_whole and len(lanes) % WARP == 0:
+            first = warps[::WARP]
+            if (lanes.reshape(-1, WARP) == first[:, None] * WARP + _LANES).all():
+                return Warps(lanes, first, bits)
+        return Warps(lanes, None, bits)
 
     def rows(self, lanes: Array) -> Any:
         """Return an index of lanes; a slice is many times faster than all numbers."""
         return slice(None) if lanes is self.all else lanes
 
 
+_LANES = np.arange(WARP)
 _LINES = {size: np.dtype(f"V{WARP * size}") for size in (1, 2, 4, 8)}
 
 

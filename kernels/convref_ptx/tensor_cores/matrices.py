@@ -103,8 +103,8 @@ def _sums(words: Array, to: str, rows: int = 16) -> Array:
     return found.view(SUMS[to]).reshape(count, rows, -1)
 
 
-def _registers(m: Machine, sums: Array, to: str) -> list[Array]:
-    """Return registers of (warp, rows, columns): the inverse of `_sums`, which need not undo it."""
+def _registers(sums: Array, to: str) -> Array:
+    """Return registers (register, lane) of (warp, rows, columns): the inverse of `_sums`."""
     wide = sums.astype(np.float32) if to == "f16" else sums
     count, rows, size = *sums.shape[:2], wide.itemsize
     lines = wide.view(f"V{4 * size}").reshape(count, rows // 8, 8, 2, -1).transpose(4, 1, 3, 0, 2)
@@ -112,9 +112,7 @@ def _registers(m: Machine, sums: Array, to: str) -> list[Array]:
     if to == "f16":
         pairs = words.view(np.float32).astype(np.float16).reshape(-1, 2, count * WARP)
         words = np.ascontiguousarray(pairs.swapaxes(1, 2)).view(np.uint32)[..., 0]
-    held = list(words)
-    _keep(m, (("sums", to), *map(id, held)), held, sums)
-    return held
+    return words
 
 
 def _product(
@@ -155,7 +153,10 @@ def _multiply(
     b = _piece(m, i, right, lanes, other, 8, right=True).swapaxes(1, 2)
     words, matrix = _words(m, i, sums, lanes, to), partial(_sums, to=to, rows=int(rows))
     c = _tile(m, words, lanes, ("sums", to), matrix)
-    m.spread(i, into, _registers(m, _product(m, i, a, b, c, (kind, other), to), to), lanes)
+    product = _product(m, i, a, b, c, (kind, other), to)
+    found = list(_registers(product, to))
+    _keep(m, (("sums", to), *map(id, found)), found, product)  # which need not be undone
+    m.spread(i, into, found, lanes)
 
 
 @operation(r"(ld|st)matrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared(?:::cta)?\.b16")
@@ -286,12 +287,22 @@ def _multiply_later(
     undefined = any(m.undefined_bits(name, adding) is not None for name in to)
     refuse(undefined, i.text, "a register has undefined bits")
     if len(begins := lanes[~add]):  # what the registers held before does not count
-        for name in to:
-            m.set(name, np.zeros(len(begins), np.uint32), begins)
+        m.set_all(to, np.zeros((len(to), len(begins)), np.uint32), begins)
     rows, columns = m.shared.column(warps[:, 0]) % 4 * 16 + np.arange(16), np.arange(int(n))
     first, group = _warp_groups(m, i, right, warps)
     a, read = _factor(m, i, left, warps, rows, kind, transposed[-2])
     b, read_too = _factor(m, i, right, warps[first], columns[None], other, transposed[-1])
+
+    def key(here: Array) -> tuple[Any, list[Array]]:
+        held = [m.registers[name] for name in to]
+        return ("sums", form, m.warps_of(here).bits, *map(id, held)), held
+
+    def accumulators(here: Array) -> Array:
+        known, held = key(here)
+        if known in m.tiles:
+            return m.tiles[known][1]
+        words = m.in_lanes(np.concatenate(held).reshape(len(held), -1), here)
+        return _sums(words.reshape(len(held), -1, WARP), form)
 
     def move(over: Array) -> None:
         every, one, two = over.all(), a(over), _columns(b(slice(None))).swapaxes(1, 2)
@@ -300,13 +311,13 @@ def _multiply_later(
             one = one.reshape(len(first), 64, -1)
         else:
             two = two[group[over]]
-        words = [m.in_lanes(m.registers[name], here) for name in to]
-        sums = _tile(m, words, here, ("sums", form), partial(_sums, to=form))
+        sums = accumulators(here)
         sums = sums if add.all() else np.where(adds[over], sums, sums.dtype.type(0))
         sums = sums.reshape(*one.shape[:2], len(columns))
         product = _product(m, i, one, two, sums, (kind, other), form)
-        for name, value in zip(to, _registers(m, product.reshape(-1, 16, len(columns)), form)):
-            m.set(name, value, here)
+        product = product.reshape(-1, 16, len(columns))
+        m.set_all(to, _registers(product, form), here)
+        _keep(m, *key(here), product)
 
     places = np.concatenate([read, read_too[group]], 1) * CHUNK
     reads = m.shared.cells(places.ravel(), CHUNK).reshape(len(warps), -1)
