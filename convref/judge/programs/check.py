@@ -140,11 +140,11 @@ class _poisoned:
     """Fills new memory with NaN."""
 
     def __enter__(self) -> None:
-        self.before = torch.are_deterministic_algorithms_enabled()
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        self.before = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode("warn")
 
     def __exit__(self, *_: object) -> None:
-        torch.use_deterministic_algorithms(self.before)
+        torch.set_deterministic_debug_mode(self.before)
 
 
 def _same_by_image(
