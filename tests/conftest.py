@@ -39,9 +39,12 @@ with contextlib.suppress(ImportError):  # psutil, which the court needs
     engine.preload = lambda _: _preload(("torch",))
     # On a slow machine too, shrinking ends where no smaller case fails.
     causes.SHRINK_SECONDS = causes.TOTAL_SECONDS = math.inf
-# Workers keep there what Hypothesis reads in all modules, 0.4 s for each process otherwise.
+# Workers keep there what Hypothesis reads in all modules, 0.4 s for each process otherwise, and
+# what XLA compiles, 0.04 s for each operator of JAX.
 _KEPT = Path(__file__).parents[1] / ".hypothesis"
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(_KEPT))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_KEPT / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 gc.disable()
 
