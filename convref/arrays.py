@@ -49,6 +49,8 @@ def kind_of(array: Any) -> str:
 
     Masked arrays and np.matrix are neither: a mask would be ignored, a matrix always has two axes.
     """
+    if type(array) is np.ndarray:  # to name np.ma imports it, 0.1 s
+        return "numpy"
     if isinstance(array, np.ndarray):
         return "" if isinstance(array, (np.ma.MaskedArray, np.matrix)) else "numpy"
     torch = sys.modules.get("torch")
