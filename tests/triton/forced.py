@@ -7,9 +7,11 @@ from math import prod
 
 import pytest
 from hypothesis import assume
+from hypothesis import strategies as st
 
 from convref.arrays import to_torch
 from convref.case import axis_letters
+from convref.case.call import MATHS
 from convref.conformance.operands import operands
 from convref.judge import judge
 from convref.ops import BASE_ROLE
@@ -104,6 +106,13 @@ def regrouped(case, groups, big, small):
     c, k = (small, big) if problem.transposed else (big, small)
     channels = replace(problem, groups=groups, c=groups * c, k=groups * k)
     return replace(case, call=replace(case.call, problem=channels))
+
+
+def with_math(case, data):
+    """Return the case, of float32 with any of the maths of its products."""
+    if case.call.dtype != "f32":
+        return case
+    return replace(case, call=replace(case.call, math=data.draw(st.sampled_from(MATHS))))
 
 
 def strided(case):

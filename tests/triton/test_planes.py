@@ -1,7 +1,16 @@
 """Results in NCHW, stored as they are: every tile, what is loaded and stored, choice, refusals."""
 
 import pytest
-from forced import copies_of, facts, judged, pointwise, regrouped, verdict, verdict_if_admitted
+from forced import (
+    copies_of,
+    facts,
+    judged,
+    pointwise,
+    regrouped,
+    verdict,
+    verdict_if_admitted,
+    with_math,
+)
 from forced import planned as planned_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +36,10 @@ from convref_triton.plan.choose import expected, offered, plan, tasks
 TILES = len(planes.TILES.rows["f16 bf16"])
 PICKS = st.integers(0, TILES - 1)
 CASES = cases(
-    passes=["fprop", "jvp", "dgrad"], dtypes=("bf16", "f16"), max_elements=200, max_macs=2_000
+    passes=["fprop", "jvp", "dgrad"],
+    dtypes=("f32", "bf16", "f16"),
+    max_elements=200,
+    max_macs=2_000,
 )
 LINES = (
     "conv.fprop:n2c16k24_i12x12_f3x3_p1:dt=bf16:mem=w.ohwi:fill=normal",  # two tiles an image
@@ -38,6 +50,9 @@ LINES = (
     "conv.fprop:n2c16k48g2_i5_f3_s2:flip=1:dt=bf16:mem=x.step2w",
     "conv.fprop:n2c8k16_i6x5_f3x3_p1:t=1:dt=bf16:fill=normal",
     "conv.jvp:n2c16k104_i9_f3_p1:dt=bf16:fill=normal",
+    "conv.fprop:n2c16k24_i12x12_f3x3_p1:fill=inf",
+    "conv.dgrad:n2c40k24g2_i9x8_f3x3_p1:math=tf32:fill=nan",
+    "conv.jvp:n2c16k104_i9_f3_p1:math=tf32x3:fill=normal",
 )
 IN_PLACE = (  # 1x1 filters, with the pixels of x that are one vector
     ("conv.fprop:n2c72k24_i9x16_f1x1:dt=bf16:fill=normal", 8),  # two tiles an image
@@ -48,6 +63,12 @@ IN_PLACE = (  # 1x1 filters, with the pixels of x that are one vector
     ("conv.fprop:n3c16k24_i12_f1:dt=bf16:mem=x.expandn.off8,b.step2o", 4),
     ("conv.fprop:n2c16k24_i4x4_f1x1:dt=bf16:mem=x.expandc", 8),
     ("conv.jvp:n2c72k104_i20_f1:dt=bf16:fill=inf", 4),
+    ("conv.fprop:n3c16k200_i14x14_f1x1:fill=inf", 4),
+    ("conv.fprop:n3c72k24_i14x14_f1x1:math=tf32:fill=nan", 4),
+    ("conv.fprop:n3c20k36_i7x7_f1x1:t=1:flip=1:math=tf32:fill=normal", 1),
+    ("conv.dgrad:n2c48k72g2_i5x6_f1x1:math=tf32:fill=inf", 2),
+    ("conv.jvp:n2c36k20_i20_f1:math=tf32:fill=normal", 4),
+    ("conv.dgrad:n2c48k72_i7x7_f1x1:math=tf32x3:fill=normal", 1),
 )
 COPIED = (  # x is copied: pixels are odd, strided, apart, misaligned, innermost channels
     "conv.fprop:n2c16k24_i7x7_f1x1:dt=bf16",
@@ -75,15 +96,18 @@ def planned(line):
 
 
 @settings(max_examples=settings().max_examples // 4)
-@given(CASES, st.integers(1, 2), st.integers(1, 9), st.integers(1, 14), PICKS)
-def test_every_tile_is_right(case, groups, big, small, pick):
-    assert verdict_if_admitted(regrouped(case, groups, 8 * big, 8 * small), planes, pick)
+@given(CASES, st.tuples(st.integers(1, 2), st.integers(1, 9), st.integers(1, 14)), st.data(), PICKS)
+def test_every_tile_is_right(case, sizes, data, pick):
+    groups, big, small = sizes
+    wanted = regrouped(with_math(case, data), groups, 8 * big, 8 * small)
+    assert verdict_if_admitted(wanted, planes, pick)
 
 
 @settings(max_examples=settings().max_examples // 4)
 @given(CASES, st.tuples(*[st.integers(1, 2)] * 2), st.data(), PICKS)
 def test_every_tile_is_right_in_place(case, sizes, data, pick):
     (groups, images), channels = sizes, [8 * data.draw(st.integers(1, 14)) for _ in range(2)]
+    case = with_math(case, data)
     pixels = [data.draw(st.integers(1, 6)) for _ in case.call.problem.input]
     pixels[-1] *= data.draw(st.sampled_from([4, 8]))
     wanted = pointwise(regrouped(case, groups, *channels), images, tuple(pixels))
@@ -128,7 +152,17 @@ def test_pairs_of_other_strides_are_copied():
 
 
 @pytest.mark.parametrize("pick", [0, 3, 6])
-@pytest.mark.parametrize("line", [LINES[0], LINES[3], IN_PLACE[0][0], IN_PLACE[1][0]])
+@pytest.mark.parametrize(
+    "line",
+    [
+        LINES[0],
+        LINES[3],
+        LINES[-2],
+        IN_PLACE[0][0],
+        IN_PLACE[1][0],
+        *(line for line, _ in IN_PLACE[-6:]),
+    ],
+)
 def test_the_ptx_is_right(line, pick):
     case = parse(line)
     arrays = operands(case)
@@ -157,21 +191,44 @@ def test_a_thread_stores_16_bytes_of_a_channel(arch):
 
 
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
-@pytest.mark.parametrize(("sizes", "load"), [("56x56", "16"), ("14x14", "8")])
-def test_a_thread_loads_vectors_of_pixels(arch, sizes, load):
-    (launch,), _ = launches(f"conv.fprop:n8c128k128_i{sizes}_f1x1:dt=bf16")
+@pytest.mark.parametrize(
+    ("line", "load"),
+    [
+        ("fprop:n8c128k128_i56x56_f1x1:dt=bf16", "16"),
+        ("fprop:n8c128k128_i14x14_f1x1:dt=bf16", "8"),
+        ("fprop:n8c128k128_i14x14_f1x1:math=tf32", "16"),
+        ("dgrad:n8c128k128_i14x14_f1x1:math=tf32", "16"),
+        ("dgrad:n8c128k128_i7x7_f1x1:math=tf32", "4"),
+    ],
+)
+def test_a_thread_loads_vectors_of_pixels(arch, line, load):
+    (launch,), _ = launches(f"conv.{line}")
     found = inspect(aot.compile(specialize(launch), arch))
     assert {*found.loop_loads} == {f"cp.async {load}", "cp.async 16"}
     assert [name[:5] for name in found.mma] == [{"sm_90": "wgmma", "sm_80": "mma.s"}[arch]]
+    if arch == "sm_90":
+        assert found.operands == ("RS" if "tf32" in line else "SS")
     assert not found.spills
+    assert not found.overwritten
 
 
-@pytest.mark.parametrize("pass_", ["fprop", "dgrad"])
-def test_1x1_filters_copy_nothing(pass_):
-    line = f"conv.{pass_}:n32c64k256_i56x56_f1x1:dt=bf16:dev=cuda"
+@pytest.mark.parametrize(
+    ("pass_", "number", "copied"),
+    [
+        ("fprop", "dt=bf16", []),
+        ("dgrad", "dt=bf16", []),
+        ("fprop", "math=ieee", []),
+        ("dgrad", "math=ieee", []),
+        ("fprop", "math=tf32", []),
+        ("dgrad", "math=tf32", ["w"]),  # wgmma takes filters of tf32 along the sum only
+    ],
+)
+def test_1x1_filters_copy_no_pixels(pass_, number, copied):
+    line = f"conv.{pass_}:n32c64k256_i56x56_f1x1:{number}:dev=cuda"
     call = parse(line).call
-    (step,) = plan(call, layouts(call)).steps
-    assert step.kernel is planes.planes
+    made = plan(call, layouts(call))
+    assert made.launches[-1].kernel is planes.planes
+    assert [source for source, _ in copies_of(made)] == copied
 
 
 def test_the_result_is_not_copied():
@@ -182,7 +239,8 @@ def test_the_result_is_not_copied():
 
 REFUSED = {
     "conv.fprop:n1c16k96_i9_f3:dt=bf16": None,
-    "conv.fprop:n1c16k96_i9_f3": "f32: 16-bit products only",
+    "conv.fprop:n1c16k100_i9_f3": None,
+    "conv.fprop:n1c16k98_i9_f3": "(16, 98) channels share no vector of 16 bytes",
     "conv.fprop:n1c16k100_i9_f3:dt=bf16": "(16, 100) channels share no vector of 16 bytes",
     "conv.fprop:n1c16k96_i9x9_f3x3:dt=bf16:mem=nhwc": "channels of the result are contiguous",
     "conv.dgrad:n1c16k96_i9_f3_s2_p1:dt=bf16": "an adjoint of stride 1",

@@ -10,6 +10,7 @@ from forced import (
     regrouped,
     verdict,
     verdict_if_admitted,
+    with_math,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ from convref_triton.conv import planes_wgrad
 from convref_triton.plan.builder import Builder
 from convref_triton.plan.choose import expected, plan, tasks
 
-CASES = cases(passes=["wgrad"], dtypes=("bf16", "f16"), max_elements=200, max_macs=2_000)
+CASES = cases(passes=["wgrad"], dtypes=("f32", "bf16", "f16"), max_elements=200, max_macs=2_000)
 LINES = (
     "conv.wgrad:n2c72k200_i9x16_f1x1:dt=bf16:fill=normal",
     "conv.wgrad:n3c15k70_i14x14_f1x1:dt=f16:fill=inf",  # a step has pixels of two images
@@ -42,11 +43,15 @@ LINES = (
     "conv.wgrad:n3c16k24_i12_f1:dt=bf16:mem=x.expandn.off8,dy.step3n",
     "conv.wgrad:n2c1k1_i4x4_f1x1:dt=bf16",
     "conv.wgrad:n4c40k24_i40x40_f1x1:dt=bf16:fill=normal",  # several splits
+    "conv.wgrad:n3c70k15_i14x14_f1x1:fill=nan",
+    "conv.wgrad:n3c15k70_i14x14_f1x1:math=tf32:fill=inf",
+    "conv.wgrad:n3c72k33_i7x7_f1x1:math=tf32:fill=normal",  # a pixel at a time
+    "conv.wgrad:n2c30k14g2_i3x7_f1x1:math=tf32x3:fill=normal",
 )
 REFUSED = {
     "conv.wgrad:n1c15k17_i4x5_f1x1:dt=bf16": None,
     "conv.wgrad:n0c15k17_i4x5_f1x1:dt=bf16": "no products",
-    "conv.wgrad:n1c16k24_i4x5_f1x1": "f32: 16-bit products only",
+    "conv.wgrad:n1c16k24_i7x7_f1x1": None,
     **dict.fromkeys(
         (
             "conv.wgrad:n2c16k24_i7x7_f1x1:dt=bf16",
@@ -58,8 +63,9 @@ REFUSED = {
             "conv.wgrad:n2c16k24_i4x8_f1x1:dt=bf16:mem=dy.off2",
             "conv.wgrad:n2c16k24_i4x8_f1x1:dt=bf16:mem=x.nhwc",
             "conv.wgrad:n2c16k24_i1x1_f1x1:dt=bf16",
+            "conv.wgrad:n2c16k24_i3x5_f1x1:mem=dy.off1",
         ),
-        "no pixels of a 1x1 filter in vectors of 8 bytes",
+        "no vectors of pixels of a 1x1 filter",
     ),
 }
 
@@ -74,6 +80,7 @@ def task_of(line):
 @given(CASES, st.tuples(*[st.integers(1, 3)] * 2), st.data(), st.integers(0, 8))
 def test_every_tile_is_right(case, sizes, data, pick):
     (groups, images), channels = sizes, [data.draw(st.integers(1, 150)) for _ in range(2)]
+    case = with_math(case, data)
     pixels = [data.draw(st.integers(1, 6)) for _ in case.call.problem.input]
     pixels[-1] *= data.draw(st.sampled_from([4, 8]))
     wanted = pointwise(regrouped(case, groups, *channels), images, tuple(pixels))
@@ -89,7 +96,7 @@ def test_lines_are_right(line, pick):
 
 
 @pytest.mark.parametrize("pick", [0, 6])
-@pytest.mark.parametrize("line", [LINES[0], LINES[2], LINES[-1]])
+@pytest.mark.parametrize("line", [LINES[0], LINES[2], *LINES[-5:]])
 def test_the_ptx_is_right(line, pick):
     case = parse(line)
     arrays = operands(case)
@@ -107,19 +114,29 @@ def test_64_bit_offsets(monkeypatch):
 
 
 @pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
-@pytest.mark.parametrize(("sizes", "load"), [("56x56", "16"), ("14x14", "8")])
-def test_a_thread_loads_vectors_of_pixels(arch, sizes, load):
-    call = parse(f"conv.wgrad:n32c128k128_i{sizes}_f1x1:dt=bf16").call
+@pytest.mark.parametrize(
+    ("line", "load"),
+    [
+        ("i56x56_f1x1:dt=bf16", "16"),
+        ("i14x14_f1x1:dt=bf16", "8"),
+        ("i14x14_f1x1:math=tf32", "16"),
+        ("i7x7_f1x1:math=tf32", "4"),
+    ],
+)
+def test_a_thread_loads_vectors_of_pixels(arch, line, load):
+    call = parse(f"conv.wgrad:n32c128k128_{line}").call
     made, _ = planned(call, layouts(call), planes_wgrad)
     assert not copies_of(made)
     found = inspect(aot.compile(specialize(made.launches[0]), arch))
     assert {*found.loop_loads} == {f"cp.async {load}"}
     assert [name[:5] for name in found.mma] == [{"sm_90": "wgmma", "sm_80": "mma.s"}[arch]]
+    assert found.operands == ("SS" if arch == "sm_90" else "")
     assert not found.spills
 
 
-def test_the_choice_copies_nothing():
-    call = parse("conv.wgrad:n32c64k256_i56x56_f1x1:dt=bf16:dev=cuda").call
+@pytest.mark.parametrize("number", ["dt=bf16", "math=tf32", "math=ieee"])
+def test_the_choice_copies_nothing(number):
+    call = parse(f"conv.wgrad:n32c64k256_i56x56_f1x1:{number}:dev=cuda").call
     assert expected(task_of(str(call)))[0].kernel == "planes_wgrad"
     assert not copies_of(plan(call, layouts(call)))
 

@@ -157,6 +157,9 @@ PLANES = (
     ("conv.dgrad:n1c16k48g2_i20_f1:dt=f16", "x_c * task.channels[0], x_c", "x_c, x_c"),
     ("conv.fprop:n2c16k24_i4x8_f1x1:dt=f16:mem=x.step2w", "merged[3][1] != 1 or", ""),
     ("conv.fprop:n2c16k24_i4x8_f3x3_p1:dt=bf16", "if geometry.pointwise else ()", ""),
+    ("conv.fprop:n2c72k24_i4x8_f1x1:math=tf32", "acc += tl.dot", "acc = tl.dot"),
+    ("conv.fprop:n2c72k24_i7x7_f1x1:fill=normal", "precision=PRECISION", 'precision="tf32"'),
+    ("conv.dgrad:n2c72k20_i7x7_f1x1:math=tf32", "on_x &= (c + cols < C)[None, :]", "pass"),
 )
 DEPTHWISE_STRIDED = (
     ("conv.dgrad:n2c9k9g9_i9x7_f3x3_s2_p1:mem=nhwc", "left - j * x_w", "left + j * x_w"),
@@ -181,6 +184,8 @@ PLANES_WGRAD = (
     ("conv.wgrad:n2c32k48g2_i4x4_f1x1:dt=f16", "c * channels // run", "c // run"),
     ("conv.wgrad:n2c15k70_i4x4_f1x1:dt=bf16", "if a is sides", "if a is not sides"),
     ("conv.wgrad:n2c15k70_i4x4_f1x1:dt=bf16", "on_b &= (j < columns)[None, :]", "pass"),
+    ("conv.wgrad:n3c15k70_i7x7_f1x1:fill=normal", "precision=PRECISION", 'precision="tf32"'),
+    ("conv.wgrad:n3c15k70_i7x7_f1x1:math=tf32", "n * a_n + (index", "n * b_n + (index"),
 )
 PIXELS = (("conv.wgrad:n2c8k9_i28_f1:dt=f16:mem=x.step2c,dy.step2c", "pixels, *steps", "*steps"),)
 DEPTHWISE_TAPS = (

@@ -112,6 +112,11 @@ WEAKER = (
         lambda s: {"operands": "RS", "in_flight": 0, "stages": s.launch.stages - 1},
     ),
     Weaker(
+        "wgmma takes 32-bit values across the sum from registers only",
+        lambda s: _has_arch_and_numbers("sm_90", "tf32")(s) and _constant(s, "ALIKE"),
+        lambda s: {"operands": "RS", "in_flight": 0, "stages": s.launch.stages - 1},
+    ),
+    Weaker(
         "cp.async moves at least 4 bytes, so that narrower loads pass through registers",
         lambda s: width(s) < ASYNC,
         lambda s: {"in_flight": 0, "stages": 0},

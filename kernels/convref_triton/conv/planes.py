@@ -17,7 +17,7 @@ from ..common.epilogue import finish
 from ..common.geometry import ITEMSIZE, LIMIT, Geometry, Tensor, merge
 from ..common.index import tile_of
 from ..plan import cost, lines
-from ..plan.builder import vector
+from ..plan.builder import channels_last, vector
 from ..plan.cost import Work
 from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
@@ -25,8 +25,42 @@ from ..plan.task import Task
 from ..plan.tile import Change, Tile, TileTable, tiles
 from . import gather
 
-LEAST = 8  # bytes of a vector of pixels: with less, a copy with channels innermost takes less time
+# Pixels of a vector, at least: with less, a copy with channels innermost takes less time.
+LEAST = {"f16": 4, "bf16": 4, "f32": 1}
 RUNTIME = [name for name in gather.RUNTIME if name[:2] != "y_"] + ["tiles", "y_n", "y_c"]
+
+
+@triton.jit
+def multiply_planes(
+    tensors, first, tiles, real, known, C, x_c, w_c,
+    PAIRS: tl.constexpr, WHOLE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return the sums (BM, BN) over channels of one tap, from x with pixels contiguous."""
+    x, w, x_2, w_2 = tensors
+    cols = tl.arange(0, BK)  # (BK,)
+    acc = tl.zeros((BM, BN), tl.float32)
+    pair, c = 0, 0
+    for _ in range(PAIRS * tl.cdiv(C, BK)):
+        on_x, on_w = real[:, None], known[None, :]
+        if not WHOLE:
+            on_x &= (c + cols < C)[None, :]
+            on_w &= (c + cols < C)[:, None]
+        left, right = x, w
+        if PAIRS == 2:
+            left, right = tl.where(pair == 0, x, x_2), tl.where(pair == 0, w, w_2)
+        a = tl.load(left + first[0] + c * x_c + tiles[0], on_x, other=0.0)  # (BM, BK)
+        b = tl.load(right + first[1] + c * w_c + tiles[1], on_w, other=0.0)  # (BK, BN)
+        if PRECISION == "tf32":
+            # wgmma takes 32-bit values across the sum from registers only, where a sum puts them.
+            # ptxas overwrites these unless each step waits for its products, as a sum does.
+            acc += tl.dot(a + 0.0, b, input_precision="tf32", max_num_imprecise_acc=BK)
+        else:
+            acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        c += BK
+        if PAIRS == 2:
+            pair, c = tl.where(c < C, pair, pair + 1), tl.where(c < C, c, 0)
+    return acc
 
 
 @triton.jit(do_not_specialize=RUNTIME)
@@ -73,12 +107,18 @@ def planes(
     else:
         x_tile = (n * x_n + i_d * x_d + i_h * x_h + i_w * x_w)[:, None] + (cols * x_c)[None, :]
     w_tile = (cols * w_c)[:, None] + (outs * w_k)[None, :]
-    acc = gather.multiply(
-        (x, w, x_2, w_2), (from_x, from_w), (x_tile, w_tile), real, known, C,
-        PAIRS * count[0] * count[1] * count[2] * tl.cdiv(C, BK), (0, 0, 0, 0, 0), bits, read,
-        sizes, count, (0, 0, 0, x_d, x_h, x_w, x_c), w_steps, 0, None,
-        WINDOW, PAIRS, INSIDE, WHOLE, BM, BN, BK, PRECISION,
-    )  # fmt: skip
+    if ALIKE:
+        acc = multiply_planes(
+            (x, w, x_2, w_2), (from_x, from_w), (x_tile, w_tile), real, known, C, x_c, w_c,
+            PAIRS, WHOLE, BM, BN, BK, PRECISION,
+        )  # fmt: skip
+    else:
+        acc = gather.multiply(
+            (x, w, x_2, w_2), (from_x, from_w), (x_tile, w_tile), real, known, C,
+            PAIRS * count[0] * count[1] * count[2] * tl.cdiv(C, BK), (0, 0, 0, 0, 0), bits, read,
+            sizes, count, (0, 0, 0, x_d, x_h, x_w, x_c), w_steps, 0, None,
+            WINDOW, PAIRS, INSIDE, WHOLE, BM, BN, BK, PRECISION,
+        )  # fmt: skip
     channel, inside = group * K + outs, real[:, None] & known[None, :]
     image_y = image.to(tl.int64) * (y_n.to(tl.int64) * PLANE)
     to_y = image_y + (channel * y_c)[None, :] + rows[:, None]
@@ -92,16 +132,20 @@ TILES = TileTable(
             "128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x64 w4 s4, 128x256x64 w8 s3, "
             # Few channels of the result.
             "256x32x64 w8 s3, 256x16x32 w8 s4, 256x16x16 w8 s4"
-        )
+        ),
+        "ieee": gather.IEEE,
+        "tf32": (*gather.TF32, *tiles("64x128x32 w8 s4, 256x32x32 w8 s3")),
+        "tf32x3": gather.TILES.rows["tf32x3"],
     },
     blocks=1,
-    changes=(Change("sm_8", "f16 bf16", Tile(128, 256, 64, 8, 3)),),
+    changes=(
+        Change("sm_8", "f16 bf16", Tile(128, 256, 64, 8, 3)),
+        Change("sm_8", "ieee", Tile(64, 64, 16, 4, 3), instead=Tile(64, 64, 16, 8, 3)),
+    ),
 )
 
 
 def planes_refusal(task: Task) -> str | None:
-    if not TILES.of(task):
-        return f"{task.dtype}: 16-bit products only"
     if task.width < 16:
         return f"{task.channels} channels share no vector of 16 bytes"
     if task.is_last:
@@ -119,7 +163,7 @@ def plane_tiles(task: Task, tile: Tile) -> int:
 
 
 def run_of(geometry: Geometry, tensors: Iterable[Tensor]) -> int:
-    """Return how many pixels of the tensors are read as one vector, 0 if they are not contiguous.
+    """Return how many pixels of the tensors are read as one vector, 0 if there are no such vectors.
 
     Each pixel of one side has to read one pixel of the other, the same.
     """
@@ -130,14 +174,15 @@ def run_of(geometry: Geometry, tensors: Iterable[Tensor]) -> int:
             return 0
         steps = (s for s, size in zip(tensor.strides[:2], tensor.shape) if size > 1)
         found.append(vector(tensor.dtype, pixels, *steps))
+        if found[-1] < LEAST[tensor.dtype]:
+            return 0
     return min(found, default=0)
 
 
 def in_place(task: Task) -> int:
     """Return how many pixels of x are read as one vector, 0 if x has to have channels innermost."""
     xs = [x for x, _ in task.pairs]
-    run = run_of(task.geometry, xs) if len({x.steps for x in xs}) == 1 else 0
-    return run if run * ITEMSIZE[task.dtype] >= LEAST else 0
+    return run_of(task.geometry, xs) if len({x.steps for x in xs}) == 1 else 0
 
 
 def planes_work(task: Task, tile: Tile) -> Work:
@@ -151,11 +196,20 @@ def planes_work(task: Task, tile: Tile) -> Work:
 
 
 def add_planes(task: Task, tile: Tile) -> None:
-    if in_place(task):
-        pairs = tuple(zip((x for x, _ in task.pairs), task.one_order([w for _, w in task.pairs])))
-    else:
-        pairs = task.aligned_pairs()
+    xs = [x for x, _ in task.pairs]
+    pairs = tuple(zip(xs if in_place(task) else task.one_order(xs), filters(task)))
     task.builder.steps.append(planes_launch(task, pairs, task.result(), tile))
+
+
+def filters(task: Task) -> list[Tensor]:
+    """Return the filters in the layout that a matrix product reads best."""
+    ws = [w for _, w in task.pairs]
+    if task.numbers != "tf32":
+        return task.one_order(ws)
+    k, *taps, c = channels_last(task.geometry.rank)
+    order = (c, *taps, k) if task.scatters else (k, *taps, c)
+    # wgmma takes 32-bit values of the right side along the sum only.
+    return [task.builder.in_order(w, order) for w in ws]
 
 
 def planes_launch(
@@ -191,5 +245,9 @@ SPEC = KernelSpec(
     kernels=(planes,),
     work=planes_work,
     lines=lines.PLANES,
-    expects=Expectation(products=1, loop=((213,), (280,), (232,))),
+    expects=Expectation(
+        products=1,
+        serialised=("planes 32 128x128x32 w8 s4", "planes_dgrad 32 128x128x32 w8 s4"),
+        loop=((220, 655, 390, 521), (280, 654, 504, 879), (232, 121, 319)),
+    ),
 )

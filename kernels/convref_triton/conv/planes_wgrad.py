@@ -23,8 +23,8 @@ from ..plan.launch import Launch
 from ..plan.spec import Expectation, KernelSpec
 from ..plan.task import Task
 from ..plan.tile import Change, Tile, TileTable, tiles
-from .gather import reach
-from .planes import LEAST, run_of
+from .gather import IEEE, reach
+from .planes import run_of
 from .wgrad import sides
 
 SIZES = "L P rows columns steps magic shift"
@@ -40,6 +40,7 @@ def planes_wgrad(
     RUN: tl.constexpr, WHOLE: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr,
     VEC: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BAND: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute a tile of w, (BM channels of a, BN of b), of one split; RUN divides the P pixels."""
     # Strides are counted in runs, so that the compiler infers their divisibility.
@@ -71,7 +72,7 @@ def planes_wgrad(
             on_b &= (j < columns)[None, :]
         left = tl.load(from_a + (to_a + here[None, :]), on_a, other=0.0)  # (BM, BK)
         right = tl.load(from_b + (there[:, None] + to_b), on_b, other=0.0)  # (BK, BN)
-        acc = tl.dot(left, right, acc)
+        acc = tl.dot(left, right, acc, input_precision=PRECISION)
         index += BK
 
     to_w = w + (split.to(tl.int64) * w_z + group * w_g) * VEC[0]
@@ -85,13 +86,21 @@ TILES = TileTable(  # the side with more channels has the rows
         "f16 bf16": tiles(
             "128x128x64 w8 s4, 128x64x64 w4 s4, 64x64x64 w4 s4, 128x256x64 w8 s3, "
             "256x128x64 w8 s3, 128x32x64 w4 s4, 64x32x64 w4 s4, 64x32x128 w4 s4, 64x64x128 w4 s4"
-        )
+        ),
+        "ieee": IEEE,
+        "tf32": tiles(
+            "128x128x32 w8 s4, 128x64x32 w4 s4, 64x64x32 w4 s4, 128x256x32 w8 s3, "
+            "256x128x32 w8 s3, 128x32x32 w4 s4, 64x32x32 w4 s4, 64x32x64 w4 s4, 64x64x64 w4 s4"
+        ),
+        "tf32x3": tiles("128x64x32 w8 s4, 64x64x32 w4 s4, 64x32x32 w4 s4"),
     },
     blocks=1,
     changes=(
         Change("sm_8", "f16 bf16", Tile(128, 256, 64, 8, 3)),
         Change("sm_8", "f16 bf16", Tile(256, 128, 64, 8, 3)),
         Change("sm_8", "f16 bf16", Tile(64, 64, 128, 4, 4), below=16),
+        Change("sm_8", "tf32", Tile(128, 256, 32, 8, 3)),
+        Change("sm_8", "tf32", Tile(256, 128, 32, 8, 3)),
     ),
 )
 
@@ -103,10 +112,8 @@ def planes_wgrad_tiles(task: Task) -> tuple[Tile, ...]:
 def planes_wgrad_refusal(task: Task) -> str | None:
     if not task.pairs or not task.geometry.n:
         return "no products"
-    if not TILES.of(task):
-        return f"{task.dtype}: 16-bit products only"
-    if run_of(task.geometry, task.pairs[0]) * ITEMSIZE[task.dtype] < LEAST:
-        return f"no pixels of a 1x1 filter in vectors of {LEAST} bytes"
+    if not run_of(task.geometry, task.pairs[0]):
+        return "no vectors of pixels of a 1x1 filter"
     return None
 
 
@@ -166,6 +173,7 @@ def planes_wgrad_launch(task: Task, w: Tensor, tile: Tile, splits: int) -> Launc
             "UNIT": unit_w,
             "VEC": vec,
             **tile.constants,
+            "PRECISION": task.math,
         },
         tile.warps,
         tile.stages,
@@ -181,5 +189,7 @@ SPEC = KernelSpec(
     kernels=(planes_wgrad,),
     work=lambda task, tile: planes_wgrad_parts(task, tile)[1],
     lines=lines.PLANES_WGRAD,
-    expects=Expectation(products=1, loop=((311,), (360,), (256,))),
+    expects=Expectation(
+        products=1, loop=((311, 791, 763, 710), (360, 785, 864, 1072), (256, 164, 493))
+    ),
 )

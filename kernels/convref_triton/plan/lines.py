@@ -50,7 +50,7 @@ SPLIT = {"fprop_deep": Line("conv.fprop:{}_f3x3_p1", {"": DEEP})}
 DGRAD = {"dgrad": Line("conv.dgrad:{}_f3x3_p1"), "dgrad_s2": Line("conv.dgrad:{}_f3x3_s2_p1")}
 POINTS = SIZES | {"by_8": "n8c72k104_i14x14", "odd": "n3c72k104_i29x13"}  # pixels by 4, by 1
 PLANES = {  # results in NCHW; the filter is not copied
-    name: Line(text, {"": sizes}, ("bf16", "f16"), "w.ohwi")
+    name: Line(text, {"": sizes}, PLAIN, "w.ohwi")
     for name, text, sizes in (
         ("planes", "conv.fprop:{}_f3x3_p1", SIZES),
         ("planes_1x1", "conv.fprop:{}_f1x1", POINTS),
@@ -59,7 +59,7 @@ PLANES = {  # results in NCHW; the filter is not copied
     )
 }
 WGRAD = {"wgrad": Line("conv.wgrad:{}_f3x3_p1")}
-PLANES_WGRAD = {"planes_wgrad": Line("conv.wgrad:{}_f1x1", {"": POINTS}, ("bf16", "f16"), "w.ohwi")}
+PLANES_WGRAD = {"planes_wgrad": Line("conv.wgrad:{}_f1x1", {"": POINTS}, PLAIN, "w.ohwi")}
 SCALED = {
     name: Line(f"scaled_conv.fprop:{{}}_{ending}", {"": SIZES}, EIGHT)
     for name, ending in (("scaled", "f3x3_p1"), ("scaled_1x1", "f1x1"))
