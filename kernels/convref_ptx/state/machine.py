@@ -29,12 +29,12 @@ PATIENCE = 1000  # branches and waits after which other threads may be next
 MAX_STEPS = 1_000_000  # branches and waits after which a run counts as endless
 
 
-class Warps(NamedTuple):
-    """The warps of some lanes."""
+class Lanes(NamedTuple):
+    """Some lanes, with what is looked up for each register."""
 
     lanes: Array
-    whole: Array | None  # their numbers, None if lanes of some are missing
-    bits: int  # a bit each
+    warps: Array | None  # those that they are, None if lanes of some are missing
+    bits: int  # a bit for each lane
 
 
 class Machine:
@@ -137,14 +137,14 @@ class Machine:
         # Threads that have branched on a value read in a race: they may not write.
         self.unsure = np.zeros(self.count, bool)
         self.carry = np.zeros(self.count, bool)  # of the instructions with ".cc"
-        # Bits of registers, and masks of their undefined bits. No array is changed in place.
+        # Bits of registers, and masks of their undefined bits with the lanes that have some, a bit
+        # each. No array is changed in place.
         every = {
             bits: self._constant(-1, "pred" if bits == 1 else f"b{bits}") for bits in numbers.BITS
         }
         self.registers = {name: every[bits] for name, bits in program.registers.items()}
-        self.undefined = dict(self.registers)
-        # Of registers with undefined bits: the warps that may have some, a bit each.
-        self.vague = dict.fromkeys(self.undefined, self._running.bits)
+        everywhere = self._running.bits
+        self.undefined = {name: (mask, everywhere) for name, mask in self.registers.items()}
         self.fixed = self._special(within, threads)
         self.groups = {kind: Groups(self) for kind in ("cp.async", "cp.async.bulk", "wgmma")}
         self.barriers: dict[int, Barrier] = {}  # by their offset
@@ -211,6 +211,8 @@ class Machine:
         least = at.min()
         if at.max() == least:
             return active
+        if not any_next and not self.code[least][0].convergent:
+            return active[at == least]
         found = numbers.distinct(at)
         for pc in self.rng.permutation(found) if any_next else found:
             lanes = active[at == pc]
@@ -233,7 +235,7 @@ class Machine:
         """
         begin, leaders, whole = pc, self.program.leaders, lanes is self.all
         last, rows = self._steps + PATIENCE, self.rows(lanes)
-        self._running = self.warps_of(lanes)
+        self._running = self.known(lanes)
         while alone or pc == begin or pc not in leaders:
             refuse(pc == len(self.code), self.program.name, "runs past its end")
             (function, words, diverges, convergent), i = self.code[pc]
@@ -416,15 +418,10 @@ class Machine:
 
     def undefined_bits(self, operand: Any, lanes: Array) -> Array | None:
         """Return a mask of the undefined bits of a register, None if there are none."""
-        mask = self.undefined.get(operand)
-        if mask is None or not self.vague[operand] & (warps := self.warps_of(lanes)).bits:
+        found = self.undefined.get(operand)
+        if found is None or not found[1] & self.known(lanes).bits:
             return None
-        found = self.in_lanes(mask, lanes)
-        if found.any():
-            return found
-        if warps.whole is not None:
-            self.vague[operand] &= ~warps.bits
-        return None
+        return self.in_lanes(found[0], lanes)
 
     def write(
         self, i: Instruction, to: Any, value: Array, lanes: Array, undefined: Any = None
@@ -460,31 +457,31 @@ class Machine:
         """Set registers of one size to the rows of values without undefined bits."""
         every = np.concatenate([self.registers[name] for name in to]).reshape(len(to), -1)
         self.registers.update(zip(to, self._put(every, lanes, values), strict=True))
-        bits = self.warps_of(lanes).bits
         for name in to:
-            if self.vague.get(name, 0) & bits:
-                self._set_undefined(name, lanes, None)
+            self._set_undefined(name, lanes, None)
 
     def _set_undefined(self, to: str, lanes: Array, undefined: Array | None) -> None:
-        if undefined is None and self.undefined_bits(to, lanes) is None:
+        if undefined is None and to not in self.undefined:
             return
-        warps, bits = self.warps_of(lanes), self.vague.pop(to, 0)
-        before = self.undefined.pop(to, None)
-        before = np.zeros_like(self.registers[to]) if before is None else before
-        now = np.zeros(len(lanes), before.dtype) if undefined is None else undefined
-        mask = self._put(before, lanes, now)
+        mask, there = self.undefined.get(to, (None, 0))
+        here, now = self.known(lanes).bits, 0
         if undefined is not None:
-            bits |= warps.bits
-        elif warps.whole is not None:
-            bits &= ~warps.bits
-        if bits and mask.any():
-            self.undefined[to], self.vague[to] = mask, bits
+            now = self._bits(lanes[undefined != 0])
+        elif there & here:
+            undefined = np.zeros(len(lanes), self.registers[to].dtype)
+        else:
+            return
+        if there := there & ~here | now:
+            mask = np.zeros_like(self.registers[to]) if mask is None else mask
+            self.undefined[to] = self._put(mask, lanes, undefined), there
+        else:
+            self.undefined.pop(to, None)
 
     def _put(self, array: Array, lanes: Array, value: Array) -> Array:
         if len(lanes) == self.count:
             return value
         found = array.copy()
-        if (warps := self.warps_of(lanes).whole) is None:
+        if (warps := self.known(lanes).warps) is None:
             found[..., lanes] = value
         else:
             _lines(found)[..., warps] = _lines(value)
@@ -494,28 +491,30 @@ class Machine:
         """Return the values of a register, or of several in rows, in some lanes."""
         if lanes is self.all:
             return array
-        if (warps := self.warps_of(lanes).whole) is None:
+        if (warps := self.known(lanes).warps) is None:
             return array.take(lanes, -1)
         return _lines(array).take(warps, -1).view(array.dtype)
 
-    def warps_of(self, lanes: Array) -> Warps:
-        """Return the warps of lanes: kept for those that run, and for the last other ones."""
+    def known(self, lanes: Array) -> Lanes:
+        """Return what is kept of the lanes that run, and of the last other ones."""
         if lanes is self._running.lanes:
             return self._running
         if lanes is not self._other.lanes:
             self._other = self._of_lanes(lanes)
         return self._other
 
-    def _of_lanes(self, lanes: Array) -> Warps:
-        warps = self.warp[lanes]
-        some = np.zeros(self.warp[-1] + 1, bool)
-        some[warps] = True
-        bits = int.from_bytes(np.packbits(some, bitorder="little").tobytes(), "little")
+    def _of_lanes(self, lanes: Array) -> Lanes:
+        warps = None
         if self.all_warps_whole and len(lanes) % WARP == 0:
-            first = warps[::WARP]
-            if (lanes.reshape(-1, WARP) == first[:, None] * WARP + _LANES).all():
-                return Warps(lanes, first, bits)
-        return Warps(lanes, None, bits)
+            first = self.warp[lanes[::WARP]]
+            whole = (lanes.reshape(-1, WARP) == first[:, None] * WARP + _LANES).all()
+            warps = first if whole else None
+        return Lanes(lanes, warps, self._bits(lanes))
+
+    def _bits(self, lanes: Array) -> int:
+        some = np.zeros(self.count, bool)
+        some[lanes] = True
+        return int.from_bytes(np.packbits(some, bitorder="little").tobytes(), "little")
 
     def rows(self, lanes: Array) -> Any:
         """Return an index of lanes; a slice is many times faster than all numbers."""

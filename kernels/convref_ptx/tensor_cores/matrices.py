@@ -295,7 +295,7 @@ def _multiply_later(
 
     def key(here: Array) -> tuple[Any, list[Array]]:
         held = [m.registers[name] for name in to]
-        return ("sums", form, m.warps_of(here).bits, *map(id, held)), held
+        return ("sums", form, m.known(here).bits, *map(id, held)), held
 
     def accumulators(here: Array) -> Array:
         known, held = key(here)
