@@ -15,6 +15,7 @@ from convref.case import Call
 from convref.errors import UnsupportedError, message, missing_extra
 
 from ..common.geometry import Tensor
+from ..hopper.gluon import RELEASE
 from ..hopper.precompiled import Precompiled
 from ..plan import archs
 from ..plan.builder import NEW, Builder, channels_last, dense
@@ -88,8 +89,12 @@ def _why_unsupported(made: KernelPlan) -> str:
         if isinstance(step.kernel, Precompiled):
             return "a kernel is precompiled, which jax-triton cannot launch"
         for value in step.arguments.values():
-            if isinstance(value, Descriptor) and (value.every or value.corners):
+            if not isinstance(value, Descriptor):
+                continue
+            if value.every or value.corners:
                 return "a kernel reads by a tensor map with steps, which jax-triton cannot make"
+            if RELEASE < (3, 8):
+                return "a kernel reads by a tensor map, for which jax-triton needs Triton 3.8"
     return ""
 
 

@@ -231,9 +231,16 @@ def results_by(kernel, monkeypatch):
     return lowered(lambda *a: module.results(call, dict(zip(given, a))), *arrays)
 
 
+@pytest.mark.skipif(module.RELEASE < (3, 8), reason="jax-triton takes the maps of Triton 3.8")
 def test_a_tensor_map_is_a_parameter(monkeypatch):
     (kernel,) = kernels(results_by("tma", monkeypatch))
     assert set(fields(kernel[5][0])) == {9}
+
+
+def test_no_tensor_maps_with_triton_3_7(monkeypatch):
+    monkeypatch.setattr(module, "RELEASE", (3, 7))
+    (kernel,) = kernels(results_by("tma", monkeypatch))
+    assert fields(kernel[1][0])[1] == [b"gather"]
 
 
 def test_a_kernel_that_jax_triton_cannot_launch_gives_place_to_the_next(monkeypatch):
