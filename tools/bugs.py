@@ -48,12 +48,13 @@ Bug = dict[str, Any]
 
 
 def load() -> list[Bug]:
-    """Return every bug, each with the name, module and version of its library."""
+    """Return every bug, each with the name, module and versions of its library."""
     found = []
     for path in sorted(FOLDER.glob("*.toml")):
         library = tomllib.loads(path.read_text("utf-8"))
         common = {key: library[key] for key in ("name", "module", "version")}
         common["packages"] = library.get("packages", [])
+        common["again"] = library.get("again", common["version"])  # a later release, run again
         for bug in library["bug"]:
             start = library.get("start", "") if bug.get("starts", True) else ""
             program = start.lstrip("\n") + bug["program"].lstrip("\n")
@@ -100,18 +101,21 @@ def tally(bugs: list[Bug]) -> str:
 
 
 def state(bug: Bug) -> str:
-    """Return "confirmed", "not installed", "another version", what it needs, or what it gives."""
+    """Return "confirmed", "fixed", why it was not run, what it needs, or what it gives."""
     if find_spec(bug["module"]) is None:
         return "not installed"
-    if not any(_version(name) == bug["version"] for name in (bug["module"], *bug["packages"])):
+    installed = {_version(name) for name in (bug["module"], *bug["packages"])}
+    if not installed & {bug["version"], bug["again"]}:
         return "another version"
-    got = ""
+    fixed, got = bug.get("fixed") in installed, ""
     for _ in range(ATTEMPTS):
         got = outcome(bug)
         if got != bug["expected"] and (bug.get("varies") or got.startswith(bug["actual"])):
-            return "confirmed"
+            return f"gives {got!r}" if fixed else "confirmed"
         if got != bug["expected"]:
             break
+    if fixed and got == bug["expected"]:
+        return "fixed"
     return f"needs {bug['isa']}" if "isa" in bug else f"gives {got!r}"
 
 
@@ -152,6 +156,9 @@ library. Each has a program without convref, which prints the *actual* result in
 linked, the library's issues and pull requests were searched in November 2026. Those of Keras were
 found by comparing its backends with one another.
 
+Of a library with two versions, all programs were run with both; a bug that the later one has not is
+marked as fixed.
+
 The lines are [cases of the court](line.md): `convref run LINE --backend NAME` repeats one; for
 libraries without a backend in convref, in the folder `docs/examples`, with
 [an adapter](examples.md#a-library-of-your-own) such as `tinygrad_backend:backend`. Identifiers are
@@ -171,22 +178,31 @@ fla-core and [other packages](sanitize.md#kernels-of-other-packages), and wrong 
 """
 
 
+def _versions(bug: Bug) -> str:
+    return ", ".join(dict.fromkeys((bug["version"], bug["again"])))
+
+
+def _fixed(bug: Bug) -> str:
+    return f"fixed in {bug['fixed']}" if "fixed" in bug else ""
+
+
 def _row(file: str, bugs: list[Bug]) -> str:
     """Return the counts of a library, linked to its part of the contents."""
     counts = Counter(bug["severity"] for bug in bugs)
-    cells = [f"[{bugs[0]['name']}](#bugs-of-{file})", bugs[0]["version"]]
+    cells = [f"[{bugs[0]['name']}](#bugs-of-{file})", _versions(bugs[0])]
     return f"| {' | '.join([*cells, *(str(counts[one] or '') for one in SEVERITIES)])} |"
 
 
 def _contents(file: str, bugs: list[Bug]) -> str:
     """Return a heading of a library and links to its bugs, worst first."""
-    lines = [f"(bugs-of-{file})=", f"### {bugs[0]['name']} {bugs[0]['version']}"]
+    lines = [f"(bugs-of-{file})=", f"### {bugs[0]['name']} {_versions(bugs[0])}"]
     for severity, (heading, _) in SEVERITIES.items():
         found = [bug for bug in bugs if bug["severity"] == severity]
         lines += ["", f"{heading}:", ""] if found else []
         for bug in found:
-            needs = f" ({bug['flags']})" if "flags" in bug else ""
-            lines.append(f"- [{bug['id']}](#bug-{bug['id']}): {bug['title']}{needs}")
+            marks = ", ".join(filter(None, (bug.get("flags"), _fixed(bug))))
+            told = f"{bug['title']} ({marks})" if marks else bug["title"]
+            lines.append(f"- [{bug['id']}](#bug-{bug['id']}): {told}")
     return "\n".join(lines)
 
 
@@ -194,9 +210,8 @@ def _entry(bug: Bug) -> str:
     links = ", ".join(
         f"[{link.split('/')[-3]}#{link.split('/')[-1]}]({link})" for link in bug["link"].split()
     )
-    where = ", ".join(
-        filter(None, (f"{bug['name']} {bug['version']}", bug.get("isa"), bug.get("flags")))
-    )
+    told_of = (f"{bug['name']} {bug['version']}", bug.get("isa"), bug.get("flags"), _fixed(bug))
+    where = ", ".join(filter(None, told_of))
     upstream = f"Upstream: {links}." if links else "No upstream report was found."
     if bug["severity"] == "convention" and not links:
         upstream = ""

@@ -61,6 +61,7 @@ def test_fields_of_a_bug():
         compile(bug["program"], bug["id"], "exec")
         assert bug["severity"] in bugs.SEVERITIES
         assert bug["expected"] != bug["actual"]
+        assert bug.get("fixed", bug["again"]) == bug["again"]
         assert all(link.startswith("https://github.com/") for link in bug["link"].split())
         assert "convref" not in bug["program"]
 
@@ -73,10 +74,39 @@ def test_most_bugs_are_new():
     assert all(bool(bug["link"]) != bool(bug.get("searched")) for bug in causes)
 
 
+@pytest.mark.parametrize(
+    ("printed", "fields", "state"),
+    [
+        ("wrong", {}, "confirmed"),
+        ("right", {}, "gives 'right'"),
+        ("right", {"fixed": pytest.__version__}, "fixed"),
+        ("wrong", {"fixed": pytest.__version__}, "gives 'wrong'"),
+        ("wrong", {"again": "0", "fixed": "0"}, "confirmed"),
+        ("wrong", {"version": "0"}, "confirmed"),
+        ("wrong", {"version": "0", "again": "0"}, "another version"),
+    ],
+)
+def test_state_of_a_bug_in_either_version(printed, fields, state):
+    versions = {"version": pytest.__version__, "again": pytest.__version__}
+    results = {"expected": "right", "actual": "wrong"}
+    bug = {"module": "pytest", "packages": [], "program": f"print({printed!r})", **results}
+    assert bugs.state({**bug, **versions, **fields}) == state
+
+
+def test_a_fixed_bug_is_marked_where_it_is_listed():
+    page = bugs.page(BUGS)
+    fixed = [bug for bug in BUGS if "fixed" in bug]
+    for bug in fixed:
+        listed = next(line for line in page.splitlines() if f"(#bug-{bug['id']})" in line)
+        assert f"fixed in {bug['fixed']}" in listed
+    assert page.count("fixed in ") == 2 * len(fixed)
+    assert "### PyTorch 2.13.0, 2.14.1" in page
+
+
 @pytest.mark.nightly(reason="a process a bug")
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug["id"])
 def test_a_program_shows_its_bug(bug):
     state = bugs.state(bug)
     if state in ("not installed", "another version") or state.startswith("needs"):
         pytest.skip(f"{bug['module']} {bug['version']}: {state}")
-    assert state == "confirmed"
+    assert state in ("confirmed", "fixed")
