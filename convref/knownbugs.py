@@ -10,7 +10,7 @@ the region if all of them hold. Nothing is evaluated.
 
     op pass dt math dev     texts, as in the line; dev is cpu where the line has none
     rank size cg kg         numbers; size is that of the input in elements, cg and kg are channels
-                            per group
+    cg16 kg16               per group, cg16 and kg16 what blocks of 16 leave of them
     n c k g t mode red ...  any field with one value, by its key in the line; "" or 0 where an op
                             does not have it
     i s d f o op lo hi ...  one number per axis, written any.s, all.s, w.s, h.s or d.s; room is how
@@ -67,6 +67,8 @@ _CALL: dict[str, tuple[type, Callable[[Call], Any]]] = {
     "size": (int, lambda call: prod(call.problem.shape("x"))),
     "cg": (int, lambda call: _per_group(call, "c")),
     "kg": (int, lambda call: _per_group(call, "k")),
+    "cg16": (int, lambda call: _per_group(call, "c") % 16),
+    "kg16": (int, lambda call: _per_group(call, "k") % 16),
 }
 # The properties of an operand's memory that a scope names, with their types.
 _MEMORY: dict[str, tuple[type, Callable[[Spec], Any]]] = {

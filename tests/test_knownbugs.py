@@ -35,6 +35,8 @@ LINE = (
         ("dt in f32 bf16", False),
         ("rank = 2, n >= 2, c < 5, k != 7, g <= 2, cg = 2, kg > 2, t = 0, flip = 0", True),
         ("cg = 4", False),
+        ("cg16 = 2, kg16 = 3", True),
+        ("cg16 = 0", False),
         ("any.s = 2, any.d = 2", True),
         ("any.s = 1, any.d = 2", False),  # on one axis both
         ("h.lo < 0, h.hi = 3, w.lo = 8, w.span = 3", True),
