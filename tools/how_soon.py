@@ -165,8 +165,8 @@ How many distinct root causes of [the bugs](bugs-found.md) `convref check` finds
 minutes of one processor, over all ops and with one seed, known bugs not skipped. A failing case in
 the region of a known bug counts for the root cause of that bug; failing cases outside all regions,
 and conventions, are not counted. *Registered* are the root causes that have a region, those that
-got one after the campaign too. Minutes are of processor time (of the workers and of the process that
-runs them, imports included), since other work on the machine does not change them.
+got one after the campaign too. Minutes are of processor time (of the workers and of the process
+that runs them, imports included), since other work on the machine does not change them.
 
 The first finding on PyTorch 2.13 comes after 0.9 seconds: the median of ten seeds, over
 convolutions, with two workers (`convref bench marks first-finding`).
